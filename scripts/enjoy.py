@@ -1,0 +1,129 @@
+"""Watch a trained agent: rebuild it from a run folder and its algorithm's file, and play episodes.
+
+    python scripts/enjoy.py runs/BipedalWalker-v3__ppo_continuous__1__1700000000 [--video out.mp4, without a display]
+
+The agent acts as in the run's evaluation: by the policy's mode, under frozen statistics. Of the algorithm's file this
+uses Args, make_envs, flatten, Agent and evaluate; --stochastic puts the agent's get_action in place of actor_mean.
+"""
+
+import importlib.util
+import os
+import signal
+import sys
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest.mock import Mock, patch
+
+import gymnasium as gym
+import numpy as np
+import torch
+import tyro
+
+
+@dataclass
+class Options:
+    run: tyro.conf.Positional[Path]  # run folder, or the checkpoint.pt in one
+    episodes: int = 5  # episodes to play
+    video: Path | None = None  # write all episodes to this one mp4 in place of opening a window
+    render: bool = True  # off: open no window, only print the returns
+    seed: int = 2**30  # episode i starts from seed + i; training stays below 2**30
+    algo_file: Path | None = None  # the algorithm's file, where it is not algos/<name in the checkpoint>.py
+    stochastic: bool = False  # sample the actions
+
+
+def check(ok, message: str) -> None:
+    if not ok:
+        print(f"enjoy.py: {' '.join(message.split())[:400]}", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def load(run: Path, script: Path | None):
+    """The algorithm's file as a module, the run's Args, and the agent's weights."""
+    file = run / "checkpoint.pt" if run.is_dir() else run
+    check(file.is_file(), f"{file} does not exist; give the folder of a run that has saved a checkpoint")
+    try:
+        checkpoint = torch.load(file, map_location="cpu", weights_only=True)  # data only: nothing in it can run code
+        script = script or Path(__file__).resolve().parent.parent / "algos" / f"{Path(checkpoint['algo']).name}.py"
+        check(script.is_file(), f"{script} does not exist; name the algorithm's file with --algo-file")
+        spec = importlib.util.spec_from_file_location(script.stem, script)
+        module = sys.modules[script.stem] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module, module.Args(**checkpoint["args"]), checkpoint["agent"]
+    except Exception as error:
+        ours = f"of {script}; is another file right for --algo-file?" if script else "of an algorithm in algos/"
+        check(False, f"{file} is no checkpoint {ours} ({type(error).__name__}: {str(error)[:100]})")
+
+
+def open_envs(module, args, mode: str | None):
+    """A function that starts an episode of the algorithm's own environment, rendered in `mode`: seed -> envs, obs."""
+    gym_make, name = gym.make, args.env_id
+    with patch.object(gym, "make", lambda *args, **kwargs: gym_make(*args, **kwargs | {"render_mode": mode})):
+        try:
+            envs, _ = module.make_envs(args, "gymnasium", 1, 0)
+            check(mode != "human" or envs.render_mode, f"{name} cannot be shown in a window; take --video out.mp4")
+            _ = envs.render_mode and envs.render()  # what cannot be rendered fails here, before anything is written
+            return lambda seed: (envs, envs.reset(seed=seed)[0])
+        except Exception as error:
+            in_gym, reason = name in gym.registry, f"{type(error).__name__}: {error}"
+    way = "; try MUJOCO_GL=egl or --no-render" if mode and "mujoco" in str(gym.registry.get(name)) else ""
+    check(not in_gym, f"{name} cannot be {'rendered' if mode else 'made'}{way} ({reason})")
+    try:
+        module.make_envs(args, "envpool", 1, 0)
+    except Exception:
+        check(False, f"{name} cannot be made ({reason})")
+    check(not mode, f"{name} exists in EnvPool only and cannot be rendered; take --no-render to see its returns")
+    return lambda seed: module.make_envs(args, "envpool", 1, seed)  # EnvPool takes a seed only when made
+
+
+def play(evaluate, agent, envs, obs, writer) -> tuple[list[float], int]:
+    """[return] and length of one episode, played and, with a writer, filmed through the algorithm's evaluate()."""
+
+    def film(obs, *rest):  # an emulator that does not render shows the last of its stacked grey observations
+        if writer:
+            writer.append_data(envs.render()[0] if envs.render_mode else np.repeat(obs[0][-1][..., None], 3, axis=-1))
+        return obs, *rest
+
+    film(obs)
+    step = Mock(side_effect=lambda action, step=envs.step: film(*step(action)))
+    with patch.object(envs, "step", step), patch.object(envs, "close"):  # evaluate() would close the window
+        return evaluate(agent, envs, obs), step.call_count
+
+
+def main(options: Options) -> None:
+    video, render, seed, episodes = options.video, options.render, options.seed, options.episodes
+    check(episodes > 0 <= seed <= 2**31 - episodes, f"--episodes {episodes} --seed {seed}: positive, and below 2**31")
+    check(not video or video.suffix == ".mp4" and video.parent.is_dir(), f"--video {video} is no mp4 in a folder there")
+    check(not video or importlib.util.find_spec("imageio_ffmpeg"), "--video needs a package: pip install moviepy")
+    warnings.simplefilter("ignore"), torch.manual_seed(seed)
+    module, args, weights = load(options.run, options.algo_file)
+    if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        check(video or not render, "no display for a window; take --video out.mp4, or --no-render")
+        os.environ.setdefault("MUJOCO_GL", "egl")
+    restart = open_envs(module, args, "rgb_array" if video else "human" if render else None)
+    envs, obs = restart(seed)
+    try:
+        agent = player = module.Agent(module.flatten(obs).shape[1], envs.single_action_space, args)
+        agent.load_state_dict(weights)
+    except Exception:
+        check(False, f"the weights in {options.run} do not fit Agent in {module.__file__}; see --algo-file")
+    if options.stochastic:
+        check(hasattr(agent, "actor_mean"), f"--stochastic finds no actor_mean in Agent of {module.__file__}")
+        acts = {"__getattr__": lambda _, name: getattr(agent, name), "actor_mean": lambda _, x: agent.get_action(x)[0]}
+        player = type("Sampler", (), acts)()
+    with TemporaryDirectory(prefix=".", dir=video and video.parent) as folder:
+        aside, fps, returns = Path(folder) / "video.mp4", envs.metadata.get("render_fps", 30), []
+        writer = video and importlib.import_module("imageio.v2").get_writer(aside, fps=fps, macro_block_size=2)
+        for i in range(episodes):
+            returns[i:], length = play(module.evaluate, player, *restart(seed + i), writer)
+            print(f"episode {i + 1}: return {returns[i]:.2f}, length {length}", flush=True)
+        envs.close()
+        if video:
+            writer.close(), os.replace(aside, video)
+    print(f"mean {np.mean(returns):.2f} +- {np.std(returns):.2f} over {episodes} episodes")
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
+    main(tyro.cli(Options, description=__doc__))

@@ -1,0 +1,91 @@
+"""Helpers shared by the tests: load an algorithm's file, run one as a user would, read what a run left."""
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import toy_envs  # noqa: F401  (registers them)
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+ROOT = Path(__file__).resolve().parents[1]
+ALGOS = ROOT / "algos"
+NAMES = ["ppo_continuous", "rpo_continuous"]
+
+
+def load(name: str):
+    """A fresh module of algos/name.py, so that what one test patches never reaches another."""
+    spec = importlib.util.spec_from_file_location(name, ALGOS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def no_noise(algo) -> dict:
+    """Flags that switch the perturbation of RPO off."""
+    return {"rpo_alpha": 0.0} if hasattr(algo.Args, "rpo_alpha") else {}
+
+
+def tiny(algo, folder, **flags):
+    """Args of a run that takes a fraction of a second."""
+    small = {"env_id": "Pendulum-v1", "env_backend": "gymnasium", "runs_dir": str(folder / "runs"), "num_envs": 2}
+    small |= {"num_steps": 8, "num_minibatches": 2, "update_epochs": 2, "total_timesteps": 64, "eval_episodes": 2}
+    return algo.Args(**(small | flags))
+
+
+def command_line(*flags, script: str | Path, cwd: Path, **variables: str) -> subprocess.Popen:
+    """Start `python script --flags` in the folder cwd, one thread, nothing of this repository on the path."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    environment |= {"OMP_NUM_THREADS": "1"} | variables
+    command = [sys.executable, str(script), *map(str, flags)]
+    return subprocess.Popen(
+        command, cwd=cwd, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+def run_folder(folder: Path) -> Path:
+    """The one run below folder/runs."""
+    (run,) = (folder / "runs").iterdir()
+    return run
+
+
+def read_checkpoint(run: Path) -> dict:
+    return torch.load(run / "checkpoint.pt", map_location="cpu", weights_only=True)
+
+
+def scalars(run: Path) -> dict[str, list[tuple[int, float]]]:
+    """{tag: [(step, value), ...]} as TensorBoard shows it."""
+    events = EventAccumulator(str(run), size_guidance={"scalars": 0}).Reload()
+    return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+def spy(monkeypatch, algo, name: str, before) -> None:
+    """Call before(*args) each time the file calls its own function `name`."""
+    original = getattr(algo, name)
+
+    def wrapper(*args, **kwargs):
+        before(*args, **kwargs)
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(algo, name, wrapper)
+
+
+@pytest.fixture(params=NAMES)
+def algo(request):
+    return load(request.param)
+
+
+@pytest.fixture(autouse=True)
+def same_process_state():
+    """One thread, a fixed generator, and the signal handlers back in place after a run that stopped half-way."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)

@@ -1,0 +1,159 @@
+"""scripts/enjoy.py against a plain loop over the bare environment, its video read back, and its error messages."""
+
+import importlib.util
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+ALGO = ROOT / "algos" / "ppo_continuous.py"
+SEED = 77
+
+
+def load(path: Path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+enjoy, algo = load(ROOT / "scripts" / "enjoy.py"), load(ALGO)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    runs = tmp_path_factory.mktemp("runs")
+    args = dict(env_id="Pendulum-v1", total_timesteps=3200, num_envs=8, num_steps=50, num_minibatches=4)
+    algo.train(algo.Args(**args, update_epochs=2, eval_episodes=2, device="cpu", runs_dir=str(runs)))
+    return next(runs.iterdir())
+
+
+def play(run: Path, **options) -> None:
+    enjoy.main(enjoy.Options(run=run, **{"episodes": 2, "seed": SEED, "render": False} | options))
+
+
+def printed(capsys) -> list[float]:
+    return [float(value) for value in re.findall(r"return (-?[\d.]+), length 200", capsys.readouterr().out)]
+
+
+@torch.inference_mode()
+def own_returns(run: Path, episodes: int, sample: bool = False) -> list[float]:
+    checkpoint = torch.load(run / "checkpoint.pt", weights_only=True)
+    env, returns = gym.make("Pendulum-v1"), []
+    agent = algo.Agent(3, env.action_space, algo.Args(**checkpoint["args"]))
+    agent.load_state_dict(checkpoint["agent"])
+    for i in range(episodes):
+        (obs, _), total, done = env.reset(seed=SEED + i), 0.0, False
+        while not done:
+            x = (torch.tensor(obs) - agent.obs_rms.mean) / (agent.obs_rms.var + 1e-8).sqrt()
+            action = agent.actor_mean(x.clamp(-10, 10)).clamp(-2, 2).numpy()
+            obs, reward, terminated, truncated, _ = env.step(action)
+            total, done = total + reward, terminated or truncated
+        returns.append(total)
+    return returns
+
+
+def test_returns_are_those_of_a_plain_loop(run, capsys):
+    expected = own_returns(run, episodes=3)
+    assert len({round(value, 2) for value in expected}) == 3  # each episode has a seed of its own
+    play(run, episodes=3)
+    out = capsys.readouterr().out
+    assert [float(v) for v in re.findall(r"return (-?[\d.]+), length 200", out)] == pytest.approx(expected, abs=0.02)
+    (mean_and_std,) = re.findall(r"mean (-?[\d.]+) \+- ([\d.]+) over 3 episodes", out)
+    assert [float(v) for v in mean_and_std] == pytest.approx([np.mean(expected), np.std(expected)], abs=0.02)
+
+
+def test_checkpoint_path_and_renamed_copy(run, tmp_path, capsys):
+    shutil.copy(ALGO, tmp_path / "my_copy.py")
+    play(run / "checkpoint.pt", algo_file=tmp_path / "my_copy.py")
+    assert printed(capsys) == pytest.approx(own_returns(run, episodes=2), abs=0.02)
+
+
+def test_stochastic_differs_and_repeats(run, capsys):
+    returns = []
+    for _ in range(2):
+        play(run, stochastic=True)
+        returns.append(printed(capsys))
+    assert returns[0] == returns[1]
+    assert returns[0] != pytest.approx(own_returns(run, episodes=2), abs=0.02)
+
+
+def test_video_holds_every_frame(run, tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("DISPLAY", raising=False)
+    imageio = pytest.importorskip("imageio.v3")
+    play(run, video=tmp_path / "out.mp4", render=True)
+    assert printed(capsys) == pytest.approx(own_returns(run, episodes=2), abs=0.02)
+    assert [path.name for path in tmp_path.iterdir()] == ["out.mp4"]  # nothing is left of what was written aside
+    frames = imageio.imread(tmp_path / "out.mp4")
+    assert len(frames) == 2 * (200 + 1)  # the first observation, and one frame a step
+    assert imageio.immeta(tmp_path / "out.mp4")["fps"] == gym.make("Pendulum-v1").metadata["render_fps"]
+    assert frames[0].mean() > 10 and frames[0].std() > 1  # not black, not blank
+    assert np.abs(frames[0].astype(float) - frames[100]).max() > 50  # it moves
+
+
+def changed(run: Path, folder: Path, **changes) -> Path:
+    """A copy of the run whose checkpoint has other entries; `args` and `agent` are merged into the old ones."""
+    checkpoint = torch.load(run / "checkpoint.pt", weights_only=True)
+    for key, value in changes.items():
+        checkpoint[key] = checkpoint[key] | value if isinstance(value, dict) else value
+    folder.mkdir()
+    torch.save(checkpoint, folder / "checkpoint.pt")
+    return folder
+
+
+BAD = {
+    "no folder": (lambda run, tmp: dict(run=tmp / "nowhere"), "does not exist"),
+    "no checkpoint": (lambda run, tmp: dict(run=tmp), "checkpoint.pt does not exist"),
+    "foreign file": (lambda run, tmp: dict(run=ALGO), "no checkpoint of an algorithm"),
+    "foreign algorithm": (lambda run, tmp: dict(run=changed(run, tmp / "run", algo="sarsa")), "--algo-file"),
+    "other flags": (lambda run, tmp: dict(run=changed(run, tmp / "run", args={"depth": 3})), "unexpected keyword"),
+    "other weights": (lambda run, tmp: dict(run=changed(run, tmp / "run", agent={"extra": torch.ones(1)})), "weights"),
+    "missing algorithm": (lambda run, tmp: dict(algo_file=tmp / "mine.py"), "mine.py does not exist"),
+    "wrong algorithm": (lambda run, tmp: dict(algo_file=ROOT / "scripts" / "enjoy.py"), "--algo-file"),
+    "unknown environment": (
+        lambda run, tmp: dict(run=changed(run, tmp / "run", args={"env_id": "Nothing-v0"})),
+        "Nothing-v0 cannot be made",
+    ),
+    "EnvPool only": (
+        lambda run, tmp: dict(run=changed(run, tmp / "run", args={"env_id": "WalkerWalk-v1"}), video=tmp / "out.mp4"),
+        "EnvPool only",
+    ),
+    "no display": (lambda run, tmp: dict(render=True), "--video"),
+    "no episodes": (lambda run, tmp: dict(episodes=0), "--episodes"),
+    "negative seed": (lambda run, tmp: dict(seed=-1), "--seed"),
+    "no mp4": (lambda run, tmp: dict(video=tmp / "out.gif"), "--video"),
+    "no folder for the video": (lambda run, tmp: dict(video=tmp / "no" / "out.mp4"), "--video"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_line(name, run, tmp_path, capfd, monkeypatch):
+    if name == "EnvPool only":
+        pytest.importorskip("envpool")
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    make_options, message = BAD[name]
+    options = make_options(run, tmp_path)
+    before, _ = sorted(tmp_path.rglob("*")), capfd.readouterr()
+    with pytest.raises(SystemExit) as stopped:
+        play(**{"run": run} | options)
+    out, err = capfd.readouterr()
+    assert stopped.value.code == 2 and not out
+    assert err.startswith("enjoy.py: ") and err.count("\n") == 1 and message in err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_mujoco_without_gl_names_the_variable(run, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("mujoco")
+    monkeypatch.setenv("MUJOCO_GL", "no_such_backend")
+    with pytest.raises(SystemExit) as stopped:
+        play(changed(run, tmp_path / "run", args={"env_id": "Hopper-v5"}), video=tmp_path / "out.mp4")
+    assert stopped.value.code == 2 and "MUJOCO_GL=egl" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]

@@ -1,0 +1,156 @@
+"""The vector environments of both backends: mode, seeds, flattening, agreement."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from conftest import read_checkpoint, run_folder, spy, tiny
+
+BACKENDS = pytest.mark.parametrize("backend", ["gymnasium", "envpool"])
+
+
+@BACKENDS
+def test_next_step_autoreset(algo, backend):
+    """Would break: another autoreset mode, under which no row is a reset row and every mask is wrong."""
+    envs, first = algo.make_envs(algo.Args(env_id="Pendulum-v1"), backend, 3, 5)
+    assert envs.metadata["autoreset_mode"] == gym.vector.AutoresetMode.NEXT_STEP
+    assert algo.flatten(first).shape == (3, 3) and algo.flatten(first).dtype == np.float32
+    push = np.full((3, 1), 2.0, dtype=np.float32)
+    for step in range(1, 201):
+        obs, reward, terminated, truncated, _ = envs.step(push)
+        assert not terminated.any()
+        assert truncated.all() == truncated.any() == (step == 200)
+        assert (reward < 0).all()
+    after_reset, reward, terminated, truncated, _ = envs.step(push)
+    assert not (terminated | truncated).any()
+    assert (reward == 0).all()  # a reset row
+    assert (np.abs(after_reset[:, 2]) <= 1).all()  # Pendulum starts with a speed within +-1
+    assert not np.allclose(after_reset, obs, atol=0.05)
+    _, reward, *_ = envs.step(push)
+    assert (reward < 0).all()
+    envs.close()
+
+
+@BACKENDS
+@pytest.mark.parametrize("env_id", ["Pendulum-v1", "BipedalWalker-v3"])
+def test_sub_environments_differ(algo, backend, env_id):
+    """Would break: eight copies of one environment, which learn no more than one."""
+    envs, first = algo.make_envs(algo.Args(env_id=env_id), backend, 8, 5)
+    action = np.zeros((8, *envs.single_action_space.shape), dtype=np.float32)
+    observations = [first] + [envs.step(action)[0] for _ in range(20)]
+    assert [len(np.unique(np.round(obs, 5), axis=0)) for obs in observations[-5:]] == [8] * 5
+    envs.close()
+
+
+@BACKENDS
+@pytest.mark.parametrize("env_id", ["Pendulum-v1", "BipedalWalker-v3"])
+def test_seed_decides_the_episodes(algo, backend, env_id):
+    """Would break: EnvPool's default seed 42 in every run; a seed that is not passed on."""
+
+    def rows(seed):
+        envs, obs = algo.make_envs(algo.Args(env_id=env_id), backend, 4, seed)
+        action = np.full((4, *envs.single_action_space.shape), 0.5, dtype=np.float32)
+        for _ in range(10):
+            obs = envs.step(action)[0]
+        envs.close()
+        return obs
+
+    assert np.array_equal(rows(1), rows(1))
+    assert len(np.unique(np.concatenate([rows(1), rows(1000)]), axis=0)) == 8
+
+
+def seeds_of_a_run(algo, folder, **flags) -> tuple[set[int], set[int]]:
+    """Seeds of the sub-environments in training and in evaluation, through what the run makes."""
+    training, evaluation = set(), set()
+    with pytest.MonkeyPatch.context() as patch:
+
+        def record(args, backend, num_envs, seed, video_dir=""):
+            if num_envs in (3, 4):  # not the single environment of check_args
+                (training if num_envs == 3 else evaluation).update(range(seed, seed + num_envs))
+
+        spy(patch, algo, "make_envs", record)
+        algo.train(tiny(algo, folder, **(dict(env_id="Counter-v0", num_envs=3, eval_episodes=4) | flags)))
+    assert training and evaluation
+    return training, evaluation
+
+
+def test_training_and_evaluation_seeds_never_meet(algo, tmp_path):
+    """Would break: an evaluation on episodes that were trained on; two --seeds that share episodes."""
+    every = [seeds_of_a_run(algo, tmp_path / str(seed), seed=seed) for seed in (0, 1, 2, 3, 10, 12345, 107_295)]
+    run = run_folder(tmp_path / "1")
+    every.append(seeds_of_a_run(algo, tmp_path / "1", seed=1, resume=str(run), total_timesteps=128))
+    training, evaluation = (set.union(*sets) for sets in zip(*every))
+    assert not training & evaluation
+    assert len(training) == 3 * len(every)  # a resumed run goes on with new episodes, too
+
+
+def test_seed_reaches_the_environments(algo, monkeypatch, tmp_path):
+    """Would break: --seed that seeds the networks only."""
+    first = {}
+
+    def before_update(agent, optimizer, args, batch, *_):
+        first.setdefault(args.seed, batch[0][:2].clone())
+
+    spy(monkeypatch, algo, "update", before_update)
+    for seed in (1, 2):
+        algo.train(tiny(algo, tmp_path, seed=seed))
+    assert not torch.allclose(first[1], first[2])
+
+
+def test_dictionary_observations(algo, monkeypatch, tmp_path):
+    """Would break: parts joined in another order, or a scalar per environment, such as the height, in a wrong shape."""
+    args = tiny(algo, tmp_path, env_id="WalkerWalk-v1", env_backend="auto", total_timesteps=16)
+    envs, obs = algo.make_envs(args, "envpool", 3, 0)
+    keys = sorted(obs)
+    assert keys == ["height", "orientations", "velocity"]
+    by_hand = np.concatenate([np.reshape(obs[key], (3, -1)) for key in keys], axis=1).astype(np.float32)
+    assert by_hand.shape == (3, 24)
+    for order in (keys, keys[::-1]):
+        assert np.array_equal(algo.flatten({key: obs[key] for key in order}), by_hand)
+    assert algo.flatten(obs).dtype == np.float32
+    envs.close()
+    # one rollout; the evaluation of 1000 steps is left out
+    monkeypatch.setattr(algo, "evaluate", lambda agent, envs, obs, stop=(): [0.0] * envs.num_envs)
+    algo.train(args)
+    saved = read_checkpoint(run_folder(tmp_path))["agent"]
+    assert saved["obs_rms.mean"].shape == (24,) and saved["obs_rms.mean"].any()
+
+
+def test_observations_of_any_shape(algo):
+    """Would break: (n,) or (n, a, b) observations that reach a linear layer as they are."""
+    assert algo.flatten(np.zeros((4, 2, 3))).shape == (4, 6)
+    assert algo.flatten(np.zeros(4)).shape == (4, 1)
+
+
+def test_backends_agree_on_pendulum(algo):
+    """Would break: actions scaled, clipped or ordered differently by one of the backends."""
+    args = algo.Args(env_id="Pendulum-v1")
+    envs, obs = algo.make_envs(args, "envpool", 8, 3)
+    env, rng = gym.make("Pendulum-v1"), np.random.default_rng(0)
+    env.reset(seed=0)
+    for _ in range(30):
+        action = rng.uniform(-2, 2, (8, 1)).astype(np.float32)
+        next_obs, reward, *_ = envs.step(action)
+        for i in range(8):
+            env.reset()
+            env.unwrapped.state = np.array([np.arctan2(obs[i, 1], obs[i, 0]), obs[i, 2]])
+            expected, expected_reward, *_ = env.step(action[i])
+            np.testing.assert_allclose(next_obs[i], expected, atol=1e-3)
+            assert reward[i] == pytest.approx(expected_reward, abs=1e-3)
+        obs = next_obs
+    envs.close()
+
+
+def test_backend_flag_is_obeyed_and_gymnasium_judges(algo, monkeypatch, tmp_path):
+    """Would break: an evaluation on EnvPool where Gymnasium has the environment."""
+    made = []
+
+    def record(args, backend, num_envs, seed, video_dir=""):
+        made.append((backend, num_envs))
+
+    spy(monkeypatch, algo, "make_envs", record)
+    for choice in ("auto", "envpool", "gymnasium"):
+        algo.train(tiny(algo, tmp_path / choice, env_backend=choice, num_envs=3, eval_episodes=4, total_timesteps=24))
+        assert [backend for backend, count in made if count == 3] == ["envpool" if choice == "auto" else choice]
+        assert [backend for backend, count in made if count == 4] == ["gymnasium"]
+        made.clear()

@@ -1,0 +1,76 @@
+"""Generalized advantage estimation against numbers worked out by hand and against its definition."""
+
+import pytest
+import torch
+
+# gamma = lambda = 1/2, so gamma x lambda = 1/4. Two environments (columns), five steps (rows).
+#
+# Environment 0 terminates in row 1; row 2 is its reset row (its observation is the terminal state, its reward junk).
+#   row 4: delta = 4 + 8/2 - 2 = 6    A = 6                        the rollout ends here: bootstrap from V = 8
+#   row 3: delta = 3 + 2/2 - 1 = 3    A = 3 + 6/4 = 4.5
+#   row 2: reset row, never used
+#   row 1: delta = 2 + 0 - 4 = -2     A = -2                       terminal: worth nothing, and the trace stops
+#   row 0: delta = 1 + 4/2 - 2 = 1    A = 1 - 2/4 = 0.5
+# Environment 1 is truncated in row 2; row 3 is its reset row, whose observation is the true final one, V = 10.
+#   row 4: delta = 5 + 4/2 - 3 = 4    A = 4
+#   row 3: reset row, never used
+#   row 2: delta = 2 + 10/2 - 6 = 1   A = 1                        bootstraps from V = 10, and the trace stops
+#   row 1: delta = 1 + 6/2 - 2 = 2    A = 2 + 1/4 = 2.25
+#   row 0: delta = 1 + 2/2 - 4 = -2   A = -2 + 2.25/4 = -1.4375
+# With the time limit taken for a terminal state:
+#   row 2: delta = 2 - 6 = -4         A = -4
+#   row 1: delta = 2                  A = 2 - 4/4 = 1
+#   row 0: delta = -2                 A = -2 + 1/4 = -1.75
+JUNK = 77.0
+REWARDS = torch.tensor([[1, 1], [2, 1], [JUNK, 2], [3, JUNK], [4, 5]])
+VALUES = torch.tensor([[2, 4], [4, 2], [6, 6], [1, 10], [2, 3], [8, 4.0]])
+TERMINATEDS = torch.tensor([[0, 0], [1, 0], [0, 0], [0, 0], [0, 0.0]])
+TRUNCATEDS = torch.tensor([[0, 0], [0, 0], [0, 1], [0, 0], [0, 0.0]])
+DONES = TERMINATEDS + TRUNCATEDS
+VALID = torch.tensor([[1, 1], [1, 1], [0, 1], [1, 0], [1, 1]], dtype=torch.bool)
+BY_HAND = torch.tensor([[0.5, -1.4375], [-2, 2.25], [0, 1], [4.5, 0], [6, 4]])
+BY_HAND_NO_BOOTSTRAP = torch.tensor([[0.5, -1.75], [-2, 1], [0, -4], [4.5, 0], [6, 4]])
+
+
+def test_by_hand(algo):
+    """Would break: a bootstrap from a terminal state, none from a truncated one, a trace through a `done`."""
+    advantages = algo.compute_gae(REWARDS, VALUES, TERMINATEDS, DONES, 0.5, 0.5)
+    assert advantages.shape == REWARDS.shape
+    assert torch.equal(advantages[VALID], BY_HAND[VALID])
+
+
+def test_time_limit_as_terminal_by_hand(algo):
+    """Would break: --no-bootstrap-truncation that still looks at the value of the final observation."""
+    advantages = algo.compute_gae(REWARDS, VALUES, DONES, DONES, 0.5, 0.5)
+    assert torch.equal(advantages[VALID], BY_HAND_NO_BOOTSTRAP[VALID])
+
+
+def test_reset_rows_and_terminal_values_do_not_leak(algo):
+    """Would break: a reward of a reset row, or the value of a terminal state, that reaches a row trained on."""
+    rewards, values = REWARDS.clone(), VALUES.clone()
+    rewards[~VALID] = -1e6
+    values[2, 0] = 1e6  # V(terminal state)
+    advantages = algo.compute_gae(rewards, values, TERMINATEDS, DONES, 0.5, 0.5)
+    assert torch.equal(advantages[VALID], BY_HAND[VALID])
+
+
+@pytest.mark.parametrize(("gamma", "gae_lambda"), [(0.99, 0.95), (0.9, 1.0), (0.97, 0.0), (1.0, 1.0)])
+def test_against_the_definition(algo, gamma, gae_lambda):
+    """Would break: any slip in the recursion, against the sum of equation 16 written out term by term."""
+    generator = torch.Generator().manual_seed(3)
+    steps, num_envs = 37, 5
+    rewards = torch.randn(steps, num_envs, generator=generator, dtype=torch.float64)
+    values = torch.randn(steps + 1, num_envs, generator=generator, dtype=torch.float64)
+    terminateds, truncateds = (torch.rand(2, steps, num_envs, generator=generator) < 0.1).double()
+    dones = torch.max(terminateds, truncateds)
+    advantages = algo.compute_gae(rewards, values, terminateds, dones, gamma, gae_lambda)
+    for env in range(num_envs):
+        for start in range(steps):
+            expected = 0.0
+            for t in range(start, steps):
+                bootstrap = 0.0 if terminateds[t, env] else gamma * values[t + 1, env].item()
+                delta = rewards[t, env].item() + bootstrap - values[t, env].item()
+                expected += (gamma * gae_lambda) ** (t - start) * delta
+                if dones[t, env]:
+                    break
+            assert advantages[start, env].item() == pytest.approx(expected, abs=1e-12)

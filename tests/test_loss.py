@@ -1,0 +1,244 @@
+"""The loss and one step of the update against stable-baselines3's PPO on the same tensors, and against numbers."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from conftest import no_noise
+from stable_baselines3 import PPO
+from stable_baselines3.common.logger import configure
+
+OBS_DIM, ACTION_DIM, STEPS, ENVS = 3, 2, 32, 4
+SPACE = gym.spaces.Box(-1, 1, (ACTION_DIM,), np.float32)
+
+
+class Idle(gym.Env):
+    """Only its spaces matter."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (OBS_DIM,), np.float32)
+    action_space = SPACE
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(OBS_DIM, dtype=np.float32), {}
+
+    def step(self, action):
+        return np.zeros(OBS_DIM, dtype=np.float32), 0.0, False, False, {}
+
+
+def make_agent(algo, **flags):
+    """An agent whose weights are far from their initial values, and its arguments; one minibatch holds everything."""
+    args = algo.Args(num_envs=ENVS, num_steps=STEPS, num_minibatches=1, update_epochs=1, **(no_noise(algo) | flags))
+    torch.manual_seed(1)
+    agent = algo.Agent(OBS_DIM, SPACE, args)
+    for parameter in agent.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    return agent, args
+
+
+def make_batch(agent, clipped_values: bool = False):
+    """x, action, old logprob, advantage, target, old value; an old policy near ours, some ratios clipped."""
+    x = torch.randn(STEPS * ENVS, OBS_DIM)
+    with torch.no_grad():
+        action, logprob, _ = agent.get_action(x)
+        value = agent.get_value(x)
+    old_logprob = logprob + 0.3 * torch.randn_like(logprob)
+    advantage, old_value, target = (2 * torch.randn_like(logprob) + 0.5 for _ in range(3))
+    if clipped_values:  # see test_step_equals_stable_baselines3
+        old_value = value + 0.3 * torch.randn_like(value)
+        target = old_value + 3 * (value - old_value)
+    return x, action, old_logprob, advantage, target, old_value
+
+
+def same_in_stable_baselines3(agent, args, batch) -> PPO:
+    """Its PPO with the weights of our agent and a rollout buffer that holds our tensors."""
+    model = PPO(
+        "MlpPolicy",
+        Idle(),
+        learning_rate=args.learning_rate,
+        n_steps=STEPS * ENVS,
+        batch_size=STEPS * ENVS,
+        n_epochs=1,
+        clip_range=args.clip_coef,
+        ent_coef=args.ent_coef,
+        clip_range_vf=args.clip_coef if args.clip_vloss else None,
+        normalize_advantage=args.norm_adv,
+        vf_coef=args.vf_coef / 2,  # its value loss is the mean squared error, ours has the factor 1/2
+        max_grad_norm=args.max_grad_norm,
+        device="cpu",
+        policy_kwargs={"net_arch": {"pi": [64, 64], "vf": [64, 64]}, "activation_fn": torch.nn.SiLU},
+    )
+    model.set_logger(configure(None, []))
+    for theirs, ours in pairs(model, agent):
+        theirs.data.copy_(ours.data)
+    buffer = model.rollout_buffer
+    names = "observations", "actions", "log_probs", "advantages", "returns", "values"
+    for name, tensor in zip(names, batch):
+        shape = getattr(buffer, name).shape
+        setattr(buffer, name, tensor.numpy().reshape(shape).copy())
+    buffer.full = True
+    return model
+
+
+def pairs(model: PPO, agent):
+    """(their parameter, our parameter) for every parameter."""
+    policy, extractor = model.policy, model.policy.mlp_extractor
+    theirs = [
+        *extractor.policy_net.parameters(),
+        *policy.action_net.parameters(),
+        *extractor.value_net.parameters(),
+        *policy.value_net.parameters(),
+        policy.log_std,
+    ]
+    ours = [*agent.actor_mean.parameters(), *agent.critic.parameters(), agent.actor_logstd]
+    assert len(theirs) == len(ours) == len(list(agent.parameters())) == len(list(policy.parameters()))
+    return list(zip(theirs, ours))
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {},
+        {"norm_adv": False, "clip_coef": 0.1},
+        {"ent_coef": 0.05, "vf_coef": 1.3},
+        {"clip_vloss": True},
+        {"clip_vloss": True, "ent_coef": 0.01, "max_grad_norm": 0.05},
+        {"max_grad_norm": 1e9},
+    ],
+    ids=str,
+)
+def test_step_equals_stable_baselines3(algo, flags):
+    """Would break: any slip in ratio, clipping, sign, weight, normalisation or gradient clipping.
+
+    With clip_vloss its loss is that of the clipped value alone, ours (like CleanRL's) the larger of both losses.
+    They agree where the value moved from the old one towards the target, so those are the targets used here."""
+    agent, args = make_agent(algo, **flags)
+    batch = make_batch(agent, clipped_values=args.clip_vloss)
+    model = same_in_stable_baselines3(agent, args, batch)
+    model._current_progress_remaining = 1.0
+    optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5)
+    before = [parameter.detach().clone() for parameter in agent.parameters()]
+    _, metrics = algo.ppo_loss(agent, args, *batch)
+    algo.update(agent, optimizer, args, batch)
+    model.train()
+
+    policy_loss, value_loss, entropy, approx_kl, clipfrac = metrics.tolist()
+    logged = model.logger.name_to_value
+    assert policy_loss == pytest.approx(logged["train/policy_gradient_loss"], abs=1e-5)
+    assert 2 * value_loss == pytest.approx(logged["train/value_loss"], rel=1e-5)
+    assert entropy == pytest.approx(-logged["train/entropy_loss"], rel=1e-5)
+    assert approx_kl == pytest.approx(logged["train/approx_kl"], rel=1e-3)
+    assert 0.1 < clipfrac < 0.9
+    assert clipfrac == pytest.approx(logged["train/clip_fraction"], abs=1e-6)
+    assert any(not torch.equal(old, new) for old, new in zip(before, agent.parameters()))
+    for theirs, ours in pairs(model, agent):
+        scale = theirs.grad.abs().max().item()
+        assert scale > 0
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-4 * scale)
+        # Adam's first step is the gradient's sign: where the gradient is nearly zero it magnifies rounding
+        clear = theirs.grad.abs() > 1e-3 * scale
+        torch.testing.assert_close(ours[clear], theirs[clear], rtol=0, atol=1e-2 * args.learning_rate)
+
+
+def test_ratio_is_one_before_the_first_step(algo):
+    """Would break: a log-probability of another action (clipped, squashed, normalised twice) in rollout or update."""
+    for flags in ({}, {"squash": True}, {"distribution": "laplace"}, {"distribution": "gumbel"}):
+        agent, args = make_agent(algo, **flags)
+        x, _, _, advantage, target, old_value = make_batch(agent)
+        action, logprob, _ = agent.get_action(x)
+        _, metrics = algo.ppo_loss(agent, args, x, action, logprob.detach(), advantage, target, old_value)
+        assert metrics[3] == pytest.approx(0, abs=1e-6)  # approx_kl
+        assert metrics[4] == 0  # clipfrac
+        assert metrics[0] == pytest.approx(0, abs=1e-5)  # minus the mean of standardised advantages
+
+
+def test_policy_loss_by_hand(algo):
+    """Would break: max for min, or the clip on one side only. Ratios 2, 1/2, 2, 1/2, advantages +1, +1, -1, -1:
+    the terms are min(2, 1.2), min(0.5, 0.8), min(-2, -1.2), min(-0.5, -0.8), so the loss is -(1.2+0.5-2-0.8)/4."""
+    agent, args = make_agent(algo, norm_adv=False)
+    x = torch.randn(4, OBS_DIM)
+    action, logprob, _ = agent.get_action(x)
+    ratio, advantage = torch.tensor([2, 0.5, 2, 0.5]), torch.tensor([1, 1, -1, -1.0])
+    old_logprob = logprob.detach() - ratio.log()
+    _, metrics = algo.ppo_loss(agent, args, x, action, old_logprob, advantage, advantage, advantage)
+    assert metrics[0] == pytest.approx(1.1 / 4, rel=1e-4)
+    assert metrics[4] == 1
+
+
+@pytest.mark.parametrize(("target", "expected"), [(3.0, 0.5 * 1.8**2), (0.0, 0.5 * 1.5**2)])
+def test_value_clipping_is_around_the_old_value(algo, target, expected):
+    """Would break: a clip around the return. Old value 1, value 1.5, so the clipped value is 1.2; target 3: the
+    clipped error 1.8 is the larger; target 0: the error 1.5 of the value itself. Around the target both differ."""
+    agent, args = make_agent(algo, clip_vloss=True)
+    agent.get_value = lambda x: torch.full((len(x),), 1.5)
+    x, action, logprob, advantage, _, _ = make_batch(agent)
+    full = torch.ones_like(logprob)
+    _, metrics = algo.ppo_loss(agent, args, x, action, logprob, advantage, target * full, full)
+    assert metrics[1] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("index", [2, 3, 4, 5], ids=["old_logprob", "advantage", "target", "old_value"])
+def test_column_instead_of_vector_is_refused(algo, index):
+    """Would break: (n,) - (n, 1) broadcasts to (n, n), trains nothing and raises nothing."""
+    agent, args = make_agent(algo)
+    batch = list(make_batch(agent))
+    algo.ppo_loss(agent, args, *batch)
+    batch[index] = batch[index][:, None]
+    with pytest.raises(AssertionError):
+        algo.ppo_loss(agent, args, *batch)
+
+
+@pytest.mark.parametrize("squash", [False, True])
+def test_gradients_reach_every_parameter(algo, squash):
+    """Would break: a detached network, or a scale of the action that is no parameter."""
+    agent, args = make_agent(algo, ent_coef=0.01, squash=squash)
+    loss, _ = algo.ppo_loss(agent, args, *make_batch(agent))
+    assert loss.shape == ()
+    loss.backward()
+    for name, parameter in agent.named_parameters():
+        assert parameter.grad is not None and parameter.grad.any(), name
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_weights_of_value_loss_and_entropy(algo, sign):
+    """Would break: a coefficient that is not applied, or an entropy that is punished."""
+    agent, args = make_agent(algo, vf_coef=0.0, ent_coef=sign * 0.1)
+    loss, metrics = algo.ppo_loss(agent, args, *make_batch(agent))
+    assert loss.item() == pytest.approx((metrics[0] - sign * 0.1 * metrics[2]).item(), rel=1e-5)
+    loss.backward()
+    assert not any(parameter.grad is not None and parameter.grad.any() for parameter in agent.critic.parameters())
+
+
+def test_every_row_is_seen_once_an_epoch(algo):
+    """Would break: minibatches drawn with replacement, never shuffled, or rows left out."""
+    agent, args = make_agent(algo)
+    args.num_minibatches, args.update_epochs = 4, 3
+    batch = make_batch(agent)
+    batch[0][:, 0] = torch.arange(STEPS * ENVS)
+    seen = []
+
+    def record(agent, args, x, *rest):
+        seen.append(x[:, 0].clone())
+        return algo.ppo_loss(agent, args, x, *rest)
+
+    algo.update(agent, torch.optim.Adam(agent.parameters()), args, batch, record)
+    assert [len(rows) for rows in seen] == [STEPS * ENVS // 4] * 12
+    epochs = torch.cat(seen).reshape(3, -1)
+    assert all(epoch.sort().values.equal(batch[0][:, 0]) for epoch in epochs)
+    assert not epochs[0].equal(epochs[1]) and not epochs[0].equal(batch[0][:, 0])
+
+
+def test_target_kl_stops_the_epochs(algo):
+    """Would break: --target-kl that is read nowhere."""
+    steps = {}
+    for target_kl in (None, 1e-9):
+        agent, args = make_agent(algo, target_kl=target_kl)
+        args.update_epochs = 5
+        batch, calls = make_batch(agent), []
+
+        def count(*arguments, calls=calls):
+            calls.append(1)
+            return algo.ppo_loss(*arguments)
+
+        algo.update(agent, torch.optim.Adam(agent.parameters()), args, batch, count)
+        steps[target_kl] = len(calls)
+    assert steps == {None: 5, 1e-9: 1}

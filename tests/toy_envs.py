@@ -1,0 +1,155 @@
+"""Environments whose every number is known beforehand; importing this registers them."""
+
+import os
+import sys
+
+import gymnasium as gym
+import numpy as np
+
+
+def box(size: int, bound: float = np.inf) -> gym.spaces.Box:
+    return gym.spaces.Box(-bound, bound, (size,), np.float32)
+
+
+class Counter(gym.Env):
+    """Observation (id, steps taken, episode), id being the seed's parity; step s of an episode pays s + id.
+    Episode k is 3, 2, 4, 3, 2, 4, ... + id steps long; even ones terminate, odd ones are truncated."""
+
+    observation_space, action_space = box(3), box(1, 1.0)
+    LENGTHS = 3, 2, 4
+    rows: list = []  # (observation, action, reward) of every step of every instance since the list was cleared
+
+    def reset(self, *, seed=None, options=None):
+        if seed is not None:
+            self.id, self.episode = seed % 2, -1
+        self.steps, self.episode = 0, self.episode + 1
+        return self.observe(), {}
+
+    def observe(self):
+        return np.array([self.id, self.steps, self.episode], dtype=np.float32)
+
+    def step(self, action):
+        before, self.steps = self.observe(), self.steps + 1
+        reward = float(self.steps + self.id)
+        Counter.rows.append((before, np.array(action), reward))
+        done = self.steps == self.LENGTHS[self.episode % 3] + self.id
+        return self.observe(), reward, done and self.episode % 2 == 0, done and self.episode % 2 == 1, {}
+
+
+class Broken(gym.Env):
+    """Pays 1; the step number `at` of each instance returns `value` as its reward or as its observation."""
+
+    observation_space, action_space = box(1), box(1, 1.0)
+
+    def __init__(self, what: str, value: float = np.nan, at: int = 20):
+        self.what, self.value, self.at, self.steps = what, value, at, 0
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, dtype=np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        broken = {self.what: self.value} if self.steps == self.at else {}
+        observation = np.full(1, broken.get("observation", 0.5), dtype=np.float32)
+        return observation, broken.get("reward", 1.0), False, self.steps % 7 == 0, {}
+
+
+class Signal(Counter):
+    """Sends SIGNAL_NUMBER to its own process after SIGNAL_STEP steps of training: at once, or, with SIGNAL_WHERE set
+    to evaluate, in the next evaluation."""
+
+    trained, sent = 0, False
+
+    def step(self, action):
+        frame, callers = sys._getframe(), set()
+        while frame := frame.f_back:
+            callers.add(frame.f_code.co_name)
+        where = "evaluate" if "evaluate" in callers else "train"
+        Signal.trained += where == "train"
+        due = Signal.trained >= int(os.environ["SIGNAL_STEP"]) and where == os.environ["SIGNAL_WHERE"]
+        if due and not Signal.sent:
+            Signal.sent = True
+            os.kill(os.getpid(), int(os.environ["SIGNAL_NUMBER"]))
+        return super().step(action)
+
+
+class Probe(gym.Env):
+    """Base of the probes: an episode is `length` steps long and `outcome` gives (reward, next observation)."""
+
+    observation_space, action_space = box(1), box(1, 1.0)
+    length, truncates = 1, False
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps, self.obs = 0, self.first()
+        return np.array([self.obs], dtype=np.float32), {}
+
+    def first(self) -> float:
+        return 0.0
+
+    def step(self, action):
+        self.steps += 1
+        reward, self.obs = self.outcome(float(action[0]))
+        done = self.steps == self.length
+        observation = np.array([self.obs], dtype=np.float32)
+        return observation, reward, done and not self.truncates, done and self.truncates, {}
+
+
+class Constant(Probe):
+    """One step, pays 1."""
+
+    def outcome(self, action):
+        return 1.0, self.obs
+
+
+class Shown(Probe):
+    """One step, pays the observation, +1 or -1."""
+
+    def first(self):
+        return float(self.np_random.choice([-1.0, 1.0]))
+
+    def outcome(self, action):
+        return self.obs, self.obs
+
+
+class TwoSteps(Probe):
+    """Observation 0, then 1; only the second step pays 1."""
+
+    length = 2
+
+    def outcome(self, action):
+        return self.obs, 1.0
+
+
+class Aim(Shown):
+    """One step; the best action is half the observation."""
+
+    def outcome(self, action):
+        return -((action - self.obs / 2) ** 2), self.obs
+
+
+class Endless(Probe):
+    """Pays 1 for ever; a time limit cuts it after 10 steps, which the observation does not show."""
+
+    length, truncates = 10, True
+
+    def outcome(self, action):
+        return 1.0, self.obs
+
+
+class Unbounded(Constant):
+    """Actions without bounds."""
+
+    action_space = box(1)
+
+
+for cls in (Counter, Signal, Constant, Shown, TwoSteps, Aim, Endless, Unbounded):
+    if f"{cls.__name__}-v0" not in gym.registry:
+        gym.register(f"{cls.__name__}-v0", entry_point=cls, disable_env_checker=True)
+for name, kwargs in {
+    "NanReward": {"what": "reward"},
+    "NanObservation": {"what": "observation"},
+    "InfiniteReward": {"what": "reward", "value": np.inf},
+}.items():
+    if f"{name}-v0" not in gym.registry:
+        gym.register(f"{name}-v0", entry_point=Broken, kwargs=kwargs, disable_env_checker=True)
