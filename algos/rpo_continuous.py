@@ -49,12 +49,12 @@ class Args:
     norm_reward: bool = True  # divide rewards by the running deviation of the discounted return, clipped to +-10
     bootstrap_truncation: bool = True  # off: treat a time limit as a terminal state (a common mistake, to measure it)
     total_timesteps: int = 3_000_000  # environment steps, all environments together
-    learning_rate: float = 1.5e-3  # step size of Adam
+    learning_rate: float = 2e-3  # step size of Adam
     anneal_lr: bool = True  # let the learning rate fall linearly to zero
     num_steps: int = 64  # steps per environment and rollout
-    gamma: float = 0.999  # discount factor
-    gae_lambda: float = 0.98  # lambda of generalized advantage estimation
-    num_minibatches: int = 4  # minibatches per epoch
+    gamma: float = 0.99  # discount factor
+    gae_lambda: float = 0.95  # lambda of generalized advantage estimation
+    num_minibatches: int = 2  # minibatches per epoch
     update_epochs: int = 10  # passes over each rollout
     norm_adv: bool = True  # standardise the advantages of each minibatch
     clip_coef: float = 0.2  # epsilon of the clipped surrogate objective

@@ -114,7 +114,7 @@ def plot(rows: list[dict], file: Path) -> None:
         axis, colour = axes.flat[env_ids.index(env_id)], f"C{names.index(name)}"
         runs = [np.array(sorted(points)).T for points in seeds.values()]
         for steps, values in runs:
-            axis.plot(steps, values, color=colour, alpha=0.25, linewidth=0.7)
+            axis.plot(steps, values, "" if len(steps) > 1 else "o", color=colour, alpha=0.25, linewidth=0.7)
         steps = np.linspace(max(x[0] for x, _ in runs), min(x[-1] for x, _ in runs), 200)  # where all have points
         average = np.mean([np.interp(steps, *run) for run in runs], axis=0)
         axis.plot(steps, average, color=colour, linewidth=1.8, label=f"{name} ({len(runs)} seeds)")

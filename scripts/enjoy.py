@@ -56,25 +56,24 @@ def load(run: Path, script: Path | None):
         check(False, f"{file} is no checkpoint {ours} ({type(error).__name__}: {str(error)[:100]})")
 
 
-def open_envs(module, args, mode: str | None):
+def starter(module, args, mode: str | None):
     """A function that starts an episode of the algorithm's own environment, rendered in `mode`: seed -> envs, obs."""
     gym_make, name = gym.make, args.env_id
-    with patch.object(gym, "make", lambda *args, **kwargs: gym_make(*args, **kwargs | {"render_mode": mode})):
-        try:
-            envs, _ = module.make_envs(args, "gymnasium", 1, 0)
-            check(mode != "human" or envs.render_mode, f"{name} cannot be shown in a window; take --video out.mp4")
-            _ = envs.render_mode and envs.render()  # what cannot be rendered fails here, before anything is written
-            return lambda seed: (envs, envs.reset(seed=seed)[0])
-        except Exception as error:
-            in_gym, reason = name in gym.registry, f"{type(error).__name__}: {error}"
-    way = "; try MUJOCO_GL=egl or --no-render" if mode and "mujoco" in str(gym.registry.get(name)) else ""
-    check(not in_gym, f"{name} cannot be {'rendered' if mode else 'made'}{way} ({reason})")
+    backend = "gymnasium" if name in gym.registry or ":" in name or "-v" not in name else "envpool"
+
+    def start(seed: int):  # makes it anew: Box2D carries a little from one episode to the next
+        with patch.object(gym, "make", lambda *args, **kwargs: gym_make(*args, **kwargs | {"render_mode": mode})):
+            return module.make_envs(args, backend, 1, seed)
+
     try:
-        module.make_envs(args, "envpool", 1, 0)
-    except Exception:
-        check(False, f"{name} cannot be made ({reason})")
-    check(not mode, f"{name} exists in EnvPool only and cannot be rendered; take --no-render to see its returns")
-    return lambda seed: module.make_envs(args, "envpool", 1, seed)  # EnvPool takes a seed only when made
+        envs, _ = start(0)
+        _ = envs.render_mode and envs.render()  # what cannot be rendered fails here, before anything is written
+    except Exception as error:
+        way = "; try MUJOCO_GL=egl or --no-render" if mode and "mujoco" in str(gym.registry.get(name)) else ""
+        check(False, f"{name} cannot be {'rendered' if mode else 'made'}{way} ({type(error).__name__}: {error})")
+    check(backend == "gymnasium" or not mode, f"{name} exists in EnvPool only and cannot be rendered; take --no-render")
+    check(mode != "human" or envs.render_mode, f"{name} cannot be shown in a window; take --video out.mp4")
+    return start if mode != "human" else lambda seed: (envs, envs.reset(seed=seed)[0])  # one window for all episodes
 
 
 def play(evaluate, agent, envs, obs, writer) -> tuple[list[float], int]:
@@ -87,7 +86,8 @@ def play(evaluate, agent, envs, obs, writer) -> tuple[list[float], int]:
 
     film(obs)
     step = Mock(side_effect=lambda action, step=envs.step: film(*step(action)))
-    with patch.object(envs, "step", step), patch.object(envs, "close"):  # evaluate() would close the window
+    close = Mock() if envs.render_mode == "human" else envs.close  # evaluate() would close the window
+    with patch.object(envs, "step", step), patch.object(envs, "close", close):
         return evaluate(agent, envs, obs), step.call_count
 
 
@@ -101,8 +101,8 @@ def main(options: Options) -> None:
     if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         check(video or not render, "no display for a window; take --video out.mp4, or --no-render")
         os.environ.setdefault("MUJOCO_GL", "egl")
-    restart = open_envs(module, args, "rgb_array" if video else "human" if render else None)
-    envs, obs = restart(seed)
+    start = starter(module, args, "rgb_array" if video else "human" if render else None)
+    envs, obs = start(seed)
     try:
         agent = player = module.Agent(module.flatten(obs).shape[1], envs.single_action_space, args)
         agent.load_state_dict(weights)
@@ -116,9 +116,8 @@ def main(options: Options) -> None:
         aside, fps, returns = Path(folder) / "video.mp4", envs.metadata.get("render_fps", 30), []
         writer = video and importlib.import_module("imageio.v2").get_writer(aside, fps=fps, macro_block_size=2)
         for i in range(episodes):
-            returns[i:], length = play(module.evaluate, player, *restart(seed + i), writer)
+            returns[i:], length = play(module.evaluate, player, *start(seed + i), writer)
             print(f"episode {i + 1}: return {returns[i]:.2f}, length {length}", flush=True)
-        envs.close()
         if video:
             writer.close(), os.replace(aside, video)
     print(f"mean {np.mean(returns):.2f} +- {np.std(returns):.2f} over {episodes} episodes")

@@ -118,7 +118,7 @@ BAD = {
     "wrong algorithm": (lambda run, tmp: dict(algo_file=ROOT / "scripts" / "enjoy.py"), "--algo-file"),
     "unknown environment": (
         lambda run, tmp: dict(run=changed(run, tmp / "run", args={"env_id": "Nothing-v0"})),
-        "Nothing-v0 cannot be made",
+        "Nothing-v0 cannot be",
     ),
     "EnvPool only": (
         lambda run, tmp: dict(run=changed(run, tmp / "run", args={"env_id": "WalkerWalk-v1"}), video=tmp / "out.mp4"),

@@ -219,10 +219,10 @@ def test_evaluation_takes_the_first_episode_of_each_environment(algo, record):
     _, rollouts = record(known_critic=False)
     agent = rollouts[-1]["agent"]
     Counter.rows.clear()
-    algo.evaluate(agent, *algo.make_envs(agent.args, "gymnasium", 2, 0))
-    actions = {}
+    agent.args.env_id = "Uneven-v0"
+    returns = algo.evaluate(agent, *algo.make_envs(agent.args, "gymnasium", 4, 0))
+    assert returns == [3, 90, 3, 90]
     for obs, action, _ in Counter.rows:
-        actions.setdefault(tuple(obs), []).append(action)
         mode = agent.to_env(agent.actor_mean(agent.normalize(torch.from_numpy(obs))))
         np.testing.assert_allclose(action, mode.detach(), rtol=1e-5)
 
@@ -243,3 +243,15 @@ def test_learning_rate_falls_linearly(algo, record, tmp_path):
     logged = scalars(run_folder(tmp_path))["charts/learning_rate"]
     assert [step for step, _ in logged] == [13, 25]
     assert [rate for _, rate in logged] == pytest.approx([0.01, 0.01 * (1 - 13 / 25)])
+
+
+def test_a_rollout_of_reset_rows_only(algo, tmp_path, capsys):
+    """Would break: --num-steps 1 where all environments end at once, as Pendulum's do, which leaves no row to train on.
+    To refuse such a rollout beforehand is as good."""
+    args = tiny(algo, tmp_path, num_steps=1, num_minibatches=1, total_timesteps=500)
+    try:
+        assert algo.train(args)["global_step"] == 500
+        assert all(value.isfinite().all() for value in read_checkpoint(run_folder(tmp_path))["agent"].values())
+    except SystemExit as stopped:
+        assert stopped.code == 2
+        assert "--num-steps" in capsys.readouterr().err

@@ -139,6 +139,8 @@ def test_resume_from_the_command_line(algo, tmp_path):
     logged = scalars(run)
     for key in LOSSES | {"charts/learning_rate"}:
         assert [step for step, _ in logged[key]] == [16, 32, 48, 64, 80, 96, 112, 128], key
+    evaluated = [step for step, _ in logged["eval/episodic_return"]]
+    assert evaluated == sorted(set(evaluated)) and evaluated[-1] == 128
     assert [rate for _, rate in logged["charts/learning_rate"]][4:] == pytest.approx([5e-4, 3.75e-4, 2.5e-4, 1.25e-4])
 
 
@@ -323,7 +325,8 @@ def test_non_finite_environment_stops_the_run(algo, tmp_path, capsys, env_id):
         algo.train(tiny(algo, tmp_path, env_id=env_id, total_timesteps=1000, checkpoint_frequency=1))
     assert stopped.value.code not in (0, None)
     (line,) = capsys.readouterr().err.splitlines()
-    assert 38 <= int(re.search(r"step (\d+)", line)[1]) <= 42
+    assert 38 <= int(re.search(r"step (\d+)", line)[1]) <= 40
+    assert "observation" in line or "reward" in line
     checkpoint = read_checkpoint(run_folder(tmp_path))
     assert checkpoint["global_step"] == 28
     assert all(value.isfinite().all() for value in checkpoint["agent"].values())

@@ -28,12 +28,22 @@ class Counter(gym.Env):
     def observe(self):
         return np.array([self.id, self.steps, self.episode], dtype=np.float32)
 
+    def length(self):
+        return self.LENGTHS[self.episode % 3] + self.id
+
     def step(self, action):
         before, self.steps = self.observe(), self.steps + 1
         reward = float(self.steps + self.id)
         Counter.rows.append((before, np.array(action), reward))
-        done = self.steps == self.LENGTHS[self.episode % 3] + self.id
+        done = self.steps == self.length()
         return self.observe(), reward, done and self.episode % 2 == 0, done and self.episode % 2 == 1, {}
+
+
+class Uneven(Counter):
+    """Episodes of 2 steps, which return 3, where the id is 0, and of 12 steps, which return 90, where it is 1."""
+
+    def length(self):
+        return 2 + 10 * self.id
 
 
 class Broken(gym.Env):
@@ -143,7 +153,7 @@ class Unbounded(Constant):
     action_space = box(1)
 
 
-for cls in (Counter, Signal, Constant, Shown, TwoSteps, Aim, Endless, Unbounded):
+for cls in (Counter, Uneven, Signal, Constant, Shown, TwoSteps, Aim, Endless, Unbounded):
     if f"{cls.__name__}-v0" not in gym.registry:
         gym.register(f"{cls.__name__}-v0", entry_point=cls, disable_env_checker=True)
 for name, kwargs in {
