@@ -9,11 +9,8 @@ Papers: PPO, Schulman et al. 2017, arXiv:1707.06347; GAE, Schulman et al. 2016, 
 4. Advantages are standardised per minibatch, gradients are clipped, the learning rate falls linearly to zero.
 5. A time limit is no terminal state: a truncated episode bootstraps from the value of its true final observation.
 """
-import difflib, importlib.metadata, importlib.util, json, math, os, random, signal, subprocess, sys, tempfile, time
-import warnings
-from collections import deque
+import difflib, importlib.util, json, math, os, random, signal, subprocess, sys, tempfile, time, warnings
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -80,7 +77,8 @@ def check_args(args: Args) -> tuple[str, str]:
     for name in (*counts.split(), "torch_threads", "learning_rate"):
         check(getattr(args, name) > 0, f"--{name.replace('_', '-')} must be positive, not {getattr(args, name)}")
     rows, spaces, errors = args.num_envs * args.num_steps, {}, {}
-    check(rows % args.num_minibatches == 0, f"--num-minibatches must divide num_envs x num_steps = {rows}")
+    whole = rows % args.num_minibatches == 0 and rows > args.num_minibatches  # two rows at least, to standardise them
+    check(whole, f"--num-minibatches must divide num_envs x num_steps = {rows}, and be less than it")
     check(rows <= args.total_timesteps, f"--total-timesteps must be at least num_envs x num_steps = {rows}")
     there = args.device in ("auto", "cpu") or getattr(torch, args.device).is_available()
     check(there, f"--device {args.device} is not there; take --device auto")
@@ -123,7 +121,7 @@ def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir: str
         config = dict(num_envs=num_envs, num_threads=min(num_envs, os.cpu_count()), seed=seed)
         envs = importlib.import_module("envpool").make(args.env_id, env_type="gymnasium", **config)
     else:
-        envs = gym.vector.SyncVectorEnv([partial(make_env, i) for i in range(num_envs)], autoreset_mode=NEXT_STEP)
+        envs = gym.vector.SyncVectorEnv([lambda i=i: make_env(i) for i in range(num_envs)], autoreset_mode=NEXT_STEP)
     assert envs.metadata["autoreset_mode"] == NEXT_STEP
     envs.single_action_space.seed(seed)
     return envs, envs.reset(seed=None if backend == "envpool" else seed)[0]
@@ -247,12 +245,11 @@ def ppo_loss(agent: Agent, args: Args, x, action, old_logprob, advantage, target
 def update(agent: Agent, optimizer: torch.optim.Optimizer, args: Args, batch: tuple, loss_fn=ppo_loss) -> torch.Tensor:
     """Epochs over a rollout, `batch` being ppo_loss's tensors (valid rows, ...); the mean of its metrics, (5,).
     The places of reset rows in an epoch go to valid rows drawn once more, so that shapes never change."""
-    rows, batch_size = len(batch[0]), args.num_envs * args.num_steps
-    parameters, metrics = list(agent.parameters()), []
+    rows, device, parameters, metrics = len(batch[0]), batch[0].device, list(agent.parameters()), []
+    places = torch.arange(args.num_envs * args.num_steps, device=device) % rows
     for _ in range(args.update_epochs):
-        order = torch.randperm(rows, device=batch[0].device)
-        order = order[torch.arange(batch_size, device=order.device) % rows]
-        for minibatch in zip(*(tensor[order].split(batch_size // args.num_minibatches) for tensor in batch)):
+        order = torch.randperm(rows, device=device)[places]
+        for minibatch in zip(*(tensor[order].chunk(args.num_minibatches) for tensor in batch)):
             loss, mb_metrics = loss_fn(agent, args, *minibatch)
             optimizer.zero_grad()
             loss.backward()
@@ -314,8 +311,8 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     agent = Agent(next_obs.shape[1], action_space, args).to(device)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
     policy, gae, loss_fn = agent.get_action, compute_gae, ppo_loss
+    mode = "reduce-overhead" if device.type == "cuda" else "default"  # with CUDA graphs
     if args.compile:
-        mode = "reduce-overhead" if device.type == "cuda" else "default"
         policy, gae, loss_fn = (torch.compile(function, mode=mode) for function in (policy, gae, loss_fn))
     if args.resume:
         agent.load_state_dict(saved["agent"]), optimizer.load_state_dict(saved["optimizer"])
@@ -324,7 +321,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
     git = dict(shell=True, capture_output=True, text=True, cwd=Path(__file__).resolve().parent)
     commit = subprocess.run("git rev-parse --short HEAD", **git).stdout.strip() or "unknown"
-    versions = {name: importlib.metadata.version(name) for name in ("torch", "numpy", "gymnasium", train_backend)}
+    versions = {name: str(sys.modules[name].__version__) for name in ("torch", "numpy", "gymnasium", train_backend)}
     run = {"algo": Path(__file__).stem, "env_id": args.env_id, "seed": args.seed, "device": str(device)}
     run |= {"total_timesteps": args.total_timesteps, "args": asdict(args), "versions": versions, "commit": commit}
     write(run_dir / "config.json", run)
@@ -337,7 +334,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     actions, logprobs = torch.zeros(T, N, len(agent.actor_logstd), device=device), torch.zeros(T, N, device=device)
     storage = np.zeros((5, T, N), dtype=np.float32)  # rewards, terminateds, truncateds, valids, discounted returns
     episode, done, discounted = np.zeros((2, N)), np.zeros(N, dtype=bool), np.zeros(N)
-    last100, busy, sps, printed, next_save, next_eval = deque(maxlen=100), [], 0.0, started, global_step, global_step
+    last100, busy, sps, printed, next_save, next_eval = [], [], 0.0, started, global_step, global_step
     bar = tqdm(total=args.total_timesteps, initial=global_step, unit="step", unit_scale=True, disable=None)
     while True:
         finished = global_step >= args.total_timesteps
@@ -397,7 +394,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         scalars = {f"losses/{key}": value for key, value in zip(keys, (*metrics, explained_variance))}
         scalars |= {"charts/SPS": sps, "charts/learning_rate": lr}
         if ended:
-            last100.extend(float(episodic_return) for episodic_return, _ in ended)
+            last100 = (last100 + [float(episodic_return) for episodic_return, _ in ended])[-100:]
             scalars |= zip(("charts/episodic_return", "charts/episodic_length"), np.mean(ended, axis=0))
         for key, value in scalars.items():
             writer.add_scalar(key, value, global_step)

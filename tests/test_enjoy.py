@@ -1,5 +1,6 @@
 """scripts/enjoy.py against a plain loop over the bare environment, its video read back, and its error messages."""
 
+import gc
 import importlib.util
 import re
 import shutil
@@ -150,6 +151,7 @@ def test_bad_input_is_one_line(name, run, tmp_path, capfd, monkeypatch):
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Gymnasium's half-made viewer
 def test_mujoco_without_gl_names_the_variable(run, tmp_path, monkeypatch, capsys):
     pytest.importorskip("mujoco")
     monkeypatch.setenv("MUJOCO_GL", "no_such_backend")
@@ -157,3 +159,5 @@ def test_mujoco_without_gl_names_the_variable(run, tmp_path, monkeypatch, capsys
         play(changed(run, tmp_path / "run", args={"env_id": "Hopper-v5"}), video=tmp_path / "out.mp4")
     assert stopped.value.code == 2 and "MUJOCO_GL=egl" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    del stopped
+    gc.collect()

@@ -10,6 +10,7 @@ from conftest import ALGOS, NAMES, ROOT, command_line
 
 FILES = sorted(set(ALGOS.glob("*.py")) | {ALGOS / f"{name}.py" for name in NAMES})
 TINY = ("--env-id", "Pendulum-v1", "--num-envs", 2, "--num-steps", 8, "--num-minibatches", 2, "--update-epochs", 1)
+DOCUMENTED = ast.Module, ast.ClassDef, ast.FunctionDef
 VARIANTS = [("ppo_continuous", "rpo_continuous", 20, "# RPO:")]  # parent, child, most changed lines, tag of each hunk
 
 IMPORT = """
@@ -46,7 +47,11 @@ def test_import_has_no_side_effect(file, tmp_path):
 def test_budget(file):
     """Would break: a file that grows beyond what is read in ten minutes."""
     lines = file.read_text().splitlines()
-    assert len(lines) <= 350
+    nodes = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, DOCUMENTED)]
+    texts = [node.body[0] for node in nodes if ast.get_docstring(node)]
+    docstrings = {number for text in texts for number in range(text.lineno, text.end_lineno + 1)}
+    code = [number for number, line in enumerate(lines, 1) if line.strip() and number not in docstrings]
+    assert len(code) <= 360  # lines of code; blank lines and docstrings are free
     assert [number for number, line in enumerate(lines, 1) if len(line) > 120] == []
 
 

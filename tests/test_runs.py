@@ -124,8 +124,9 @@ def test_checkpoint_round_trip(algo, monkeypatch, tmp_path):
 
 def test_resume_from_the_command_line(algo, tmp_path):
     """Would break: a resumed run in a folder of its own, from step 0, with default flags, or with a doubled curve."""
-    algo.train(tiny(algo, tmp_path, seed=3, gamma=0.9))
+    algo.train(tiny(algo, tmp_path, seed=3, gamma=0.9, learning_rate=1e-3))
     run = run_folder(tmp_path)
+    before = scalars(run)
     flags = "--resume", run, "--total-timesteps", 128, "--update-epochs", 3, "--runs-dir", tmp_path / "other"
     process = command_line(*flags, script=ALGOS / f"{algo.__name__}.py", cwd=tmp_path)
     _, errors = process.communicate(timeout=180)
@@ -139,6 +140,7 @@ def test_resume_from_the_command_line(algo, tmp_path):
     logged = scalars(run)
     for key in LOSSES | {"charts/learning_rate"}:
         assert [step for step, _ in logged[key]] == [16, 32, 48, 64, 80, 96, 112, 128], key
+        assert logged[key][:4] == before[key], "the first part of the curve was trained again"
     evaluated = [step for step, _ in logged["eval/episodic_return"]]
     assert evaluated == sorted(set(evaluated)) and evaluated[-1] == 128
     assert [rate for _, rate in logged["charts/learning_rate"]][4:] == pytest.approx([5e-4, 3.75e-4, 2.5e-4, 1.25e-4])
