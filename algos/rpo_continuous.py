@@ -22,9 +22,6 @@ from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 
-NEXT_STEP = gym.vector.AutoresetMode.NEXT_STEP
-
-
 @dataclass
 class Args:
     exp_name: str = Path(__file__).stem  # name of this experiment, part of the run folder's name
@@ -78,6 +75,9 @@ def check_args(args: Args) -> tuple[str, str]:
     counts = "total_timesteps num_envs num_steps num_minibatches update_epochs eval_episodes checkpoint_frequency"
     for name in (*counts.split(), "torch_threads", "learning_rate"):
         check(getattr(args, name) > 0, f"--{name.replace('_', '-')} must be positive, not {getattr(args, name)}")
+    check(0 <= args.seed < 2**32, f"--seed must lie in [0, 2**32), not {args.seed}")
+    check(args.eval_frequency >= 0, f"--eval-frequency must not be negative, but is {args.eval_frequency}")
+    check(args.num_steps > 1, "--num-steps must be at least 2: a single step can be a reset row in every environment")
     rows, spaces, errors = args.num_envs * args.num_steps, {}, {}
     whole = rows % args.num_minibatches == 0 and rows > args.num_minibatches  # two rows at least, to standardise them
     check(whole, f"--num-minibatches must divide num_envs x num_steps = {rows}, and be less than it")
@@ -85,14 +85,14 @@ def check_args(args: Args) -> tuple[str, str]:
     final = args.rpo_alpha if args.rpo_alpha_final is None else args.rpo_alpha_final  # RPO: alpha can only fall
     check(0 <= args.rpo_alpha, f"--rpo-alpha must not be negative, but is {args.rpo_alpha}")
     check(0 <= final <= args.rpo_alpha, f"--rpo-alpha-final must lie in [0, {args.rpo_alpha}], not {final}")
-    there = args.device in ("auto", "cpu") or getattr(torch, args.device).is_available()
-    check(there, f"--device {args.device} is not there; take --device auto")
+    here = args.device in ("auto", "cpu") or getattr(torch, args.device).is_available()
+    check(here, f"--device {args.device} is not there; take --device auto")
     for flag, wanted, package in (("track", args.track, "wandb"), ("capture-video", args.capture_video, "moviepy")):
-        there = not wanted or importlib.util.find_spec(package)
-        check(there, f"--{flag} needs a package that is not installed: pip install {package}")
+        here = not wanted or importlib.util.find_spec(package)
+        check(here, f"--{flag} needs a package that is not installed: pip install {package}")
     for backend in ("envpool", "gymnasium"):
         try:
-            with tempfile.TemporaryDirectory() as folder:
+            with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
                 envs, _ = make_envs(args, backend, num_envs=1, seed=0, video_dir=folder if args.capture_video else "")
                 spaces[backend] = envs.single_action_space, envs.single_observation_space
                 envs.close()
@@ -102,8 +102,8 @@ def check_args(args: Args) -> tuple[str, str]:
     near = "" if args.env_id in known else f"; nearest: {difflib.get_close_matches(args.env_id, known, cutoff=0.3)}"
     backend = next(iter(spaces), "gymnasium") if args.env_backend == "auto" else args.env_backend
     check(backend in spaces, f"--env-id {args.env_id} cannot be made by {backend}: {errors.get(backend)}{near}")
-    film = "gymnasium" in spaces or not args.capture_video
-    check(film, f"--capture-video cannot film: {errors.get('gymnasium')}; without a display set MUJOCO_GL=egl")
+    here = "gymnasium" in spaces or not args.capture_video
+    check(here, f"--capture-video cannot film: {errors.get('gymnasium')}; without a display set MUJOCO_GL=egl")
     actions, obs = spaces[backend]
     boxes = all(isinstance(s, gym.spaces.Box) for s in (actions, *(obs.values() if hasattr(obs, "values") else [obs])))
     kinds = f"{type(actions).__name__} actions and {type(obs).__name__} observations"
@@ -126,8 +126,8 @@ def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir: str
         config = dict(num_envs=num_envs, num_threads=min(num_envs, os.cpu_count()), seed=seed)
         envs = importlib.import_module("envpool").make(args.env_id, env_type="gymnasium", **config)
     else:
-        envs = gym.vector.SyncVectorEnv([lambda i=i: make_env(i) for i in range(num_envs)], autoreset_mode=NEXT_STEP)
-    assert envs.metadata["autoreset_mode"] == NEXT_STEP
+        envs = gym.vector.SyncVectorEnv([lambda i=i: make_env(i) for i in range(num_envs)])
+    assert envs.metadata["autoreset_mode"] == gym.vector.AutoresetMode.NEXT_STEP
     envs.single_action_space.seed(seed)
     return envs, envs.reset(seed=None if backend == "envpool" else seed)[0]
 
@@ -326,7 +326,8 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         agent.load_state_dict(saved["agent"]), optimizer.load_state_dict(saved["optimizer"])
         for restore, state in zip((random.setstate, np.random.set_state, torch.set_rng_state), saved["random_states"]):
             restore(state)
-    run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
+    check(args.resume or not run_dir.exists(), f"{run_dir} exists already; wait a second or choose another --exp-name")
+    run_dir.mkdir(parents=True, exist_ok=True)
     git = dict(shell=True, capture_output=True, text=True, cwd=Path(__file__).resolve().parent)
     commit = subprocess.run("git rev-parse --short HEAD", **git).stdout.strip() or "unknown"
     versions = {name: str(sys.modules[name].__version__) for name in ("torch", "numpy", "gymnasium", train_backend)}
@@ -336,28 +337,30 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     if args.track:
         wandb = importlib.import_module("wandb")
         wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
-    writer = SummaryWriter(run_dir, purge_step=global_step)
+    writer = SummaryWriter(run_dir, purge_step=global_step + 1)
 
     obs = torch.zeros(T + 1, *next_obs.shape, device=device)
     actions, logprobs = torch.zeros(T, N, len(agent.actor_logstd), device=device), torch.zeros(T, N, device=device)
     storage = np.zeros((5, T, N), dtype=np.float32)  # rewards, terminateds, truncateds, valids, discounted returns
     episode, done, discounted = np.zeros((2, N)), np.zeros(N, dtype=bool), np.zeros(N)
-    last100, busy, sps, printed, next_save, next_eval = [], [], 0.0, started, global_step, global_step
+    last100, busy, sps, printed = [], [], 0.0, started
+    next_save, next_eval = global_step, global_step + (args.eval_frequency or math.inf)
     bar = tqdm(total=args.total_timesteps, initial=global_step, unit="step", unit_scale=True, disable=None)
     while True:
         finished = global_step >= args.total_timesteps
-        if global_step >= next_save or finished or stop:
+        if global_step >= min(next_save, next_eval) or finished or stop:
             next_save, (name, keys, *rest) = global_step + args.checkpoint_frequency, np.random.get_state()
             progress = {"global_step": global_step, "wall_time_s": saved["wall_time_s"] + time.time() - started}
             write(run_dir / "checkpoint.pt", run | progress | {
                 "agent": agent.state_dict(), "optimizer": optimizer.state_dict(),
                 "random_states": (random.getstate(), (name, keys.tolist(), *rest), torch.get_rng_state())})
             writer.flush()
-        if (finished or args.eval_frequency and global_step >= next_eval) and not stop:
-            next_eval, film = global_step + args.eval_frequency, run_dir / "videos" / f"step-{global_step}"
+        if (finished or global_step >= next_eval) and not stop:
+            next_eval, film = global_step + (args.eval_frequency or math.inf), run_dir / f"videos/step-{global_step}"
             eval_seed, film = env_seed + 2**30, film if args.capture_video else ""
             eval_returns = evaluate(agent, *make_envs(args, eval_backend, args.eval_episodes, eval_seed, film), stop)
-            writer.add_scalar("eval/episodic_return", np.mean(eval_returns), global_step)
+            if not stop:
+                writer.add_scalar("eval/episodic_return", np.mean(eval_returns), global_step)
         if finished or stop:
             break
         tick, first_step, ended = time.perf_counter(), global_step, []
