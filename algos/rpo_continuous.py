@@ -324,8 +324,9 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         policy, gae, loss_fn = (torch.compile(function, mode=mode) for function in (policy, gae, loss_fn))
     if args.resume:
         agent.load_state_dict(saved["agent"]), optimizer.load_state_dict(saved["optimizer"])
-        for restore, state in zip((random.setstate, np.random.set_state, torch.set_rng_state), saved["random_states"]):
-            restore(state)
+        setters = random.setstate, np.random.set_state, torch.set_rng_state, torch.cuda.set_rng_state_all
+        for setter, state in zip(setters, saved["random_states"]):
+            setter(state)
     check(args.resume or not run_dir.exists(), f"{run_dir} exists already; wait a second or choose another --exp-name")
     run_dir.mkdir(parents=True, exist_ok=True)
     git = dict(shell=True, capture_output=True, text=True, cwd=Path(__file__).resolve().parent)
@@ -350,10 +351,11 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         finished = global_step >= args.total_timesteps
         if global_step >= min(next_save, next_eval) or finished or stop:
             next_save, (name, keys, *rest) = global_step + args.checkpoint_frequency, np.random.get_state()
+            random_states = random.getstate(), (name, keys.tolist(), *rest), torch.get_rng_state()
             progress = {"global_step": global_step, "wall_time_s": saved["wall_time_s"] + time.time() - started}
             write(run_dir / "checkpoint.pt", run | progress | {
                 "agent": agent.state_dict(), "optimizer": optimizer.state_dict(),
-                "random_states": (random.getstate(), (name, keys.tolist(), *rest), torch.get_rng_state())})
+                "random_states": (*random_states, torch.cuda.get_rng_state_all())})
             writer.flush()
         if (finished or global_step >= next_eval) and not stop:
             next_eval, film = global_step + (args.eval_frequency or math.inf), run_dir / f"videos/step-{global_step}"
