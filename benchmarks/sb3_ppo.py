@@ -1,0 +1,112 @@
+"""Stable-baselines3's PPO with the tuned settings of RL Baselines3 Zoo, as a run folder like those of algos/.
+
+    python benchmarks/sb3_ppo.py --env-id BipedalWalker-v3 --total-timesteps 2000000
+
+For comparisons of return over wall-clock time: scripts/sweep.py runs it beside our own files and scripts/plot.py reads
+what it leaves. Its learning rate and clip range are constant, so a shorter run is the beginning of a longer one.
+"""
+
+import json
+import subprocess
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import tyro
+
+
+@dataclass
+class Args:
+    exp_name: str = "sb3_ppo"  # name of this experiment, part of the run folder's name
+    env_id: str = "BipedalWalker-v3"  # BipedalWalker-v3 or Pendulum-v1
+    seed: int = 1  # seeds Python, NumPy, PyTorch and every environment
+    total_timesteps: int = 2_000_000  # environment steps; the Zoo: 5M on BipedalWalker-v3, 100k on Pendulum-v1
+    torch_threads: int = 1  # CPU threads of PyTorch
+    eval_episodes: int = 100  # episodes of the evaluation, one in each of as many environments
+    runs_dir: str = "runs"  # the run folder is created in here
+
+
+def evaluate(model, envs) -> list[float]:
+    """Raw returns of each environment's first episode, played by the policy's mode under frozen statistics."""
+    envs.training, envs.norm_reward = False, False  # of VecNormalize; a plain vector environment ignores them
+    returns, running, obs = np.zeros(envs.num_envs), np.ones(envs.num_envs, dtype=bool), envs.reset()
+    while running.any():
+        obs, reward, done, _ = envs.step(model.predict(obs, deterministic=True)[0])
+        returns += np.where(running, reward, 0.0)
+        running &= ~done
+    return returns.tolist()
+
+
+def train(args: Args) -> dict:
+    import stable_baselines3
+    import torch
+    from speed import ZOO
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
+    from torch.utils.tensorboard import SummaryWriter
+
+    if args.env_id not in ZOO:
+        raise SystemExit(f"sb3_ppo.py: --env-id {args.env_id} has no tuned settings here; take one of {', '.join(ZOO)}")
+    started = time.time()
+    torch.set_num_threads(args.torch_threads)
+    run_dir = Path(args.runs_dir) / f"{args.env_id}__{args.exp_name}__{args.seed}__{int(started)}"
+    run_dir.mkdir(parents=True)
+    git = ["git", "-C", str(Path(__file__).resolve().parent), "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(git, capture_output=True, text=True).stdout.strip() or "unknown"
+    run = {"algo": Path(__file__).stem, "env_id": args.env_id, "seed": args.seed, "device": "cpu", "args": asdict(args)}
+    run |= {"versions": {"torch": str(torch.__version__), "stable-baselines3": stable_baselines3.__version__}}
+    run |= {"commit": commit, "total_timesteps": args.total_timesteps}
+    (run_dir / "config.json").write_text(json.dumps(run, indent=2) + "\n")
+    writer = SummaryWriter(run_dir)
+
+    settings = dict(ZOO[args.env_id])
+    norms = {name: settings.pop(name, False) for name in ("norm_obs", "norm_reward")}
+    num_envs = settings.pop("n_envs")
+
+    def make_envs(number: int, seed: int):
+        envs = make_vec_env(args.env_id, n_envs=number, seed=seed)
+        return VecNormalize(envs, gamma=settings["gamma"], **norms) if any(norms.values()) else envs
+
+    class Log(BaseCallback):
+        """The mean return of the episodes that ended in a rollout, at the rollout's end."""
+
+        def _on_training_start(self) -> None:
+            self.ended, self.last100, self.marks = [], [], []
+
+        def _on_rollout_start(self) -> None:
+            self.marks.append((time.perf_counter(), self.num_timesteps))
+
+        def _on_step(self) -> bool:
+            self.ended += [info["episode"]["r"] for info in self.locals["infos"] if "episode" in info]
+            return True
+
+        def _on_rollout_end(self) -> None:
+            if self.ended:
+                writer.add_scalar("charts/episodic_return", np.mean(self.ended), self.num_timesteps)
+            self.last100, self.ended = (self.last100 + self.ended)[-100:], []
+
+    envs, log = make_envs(num_envs, args.seed), Log()
+    model = PPO("MlpPolicy", envs, seed=args.seed, device="cpu", **settings)
+    model.learn(args.total_timesteps, callback=log)
+    writer.close()
+    first, last = log.marks[min(1, len(log.marks) - 1)], log.marks[-1]
+    eval_envs = make_envs(args.eval_episodes, args.seed + 2**30)
+    if any(norms.values()):
+        eval_envs.obs_rms, eval_envs.ret_rms = envs.obs_rms, envs.ret_rms
+    eval_returns = evaluate(model, eval_envs)
+    summary = run | {
+        "global_step": model.num_timesteps, "wall_time_s": time.time() - started,
+        "sps": (last[1] - first[1]) / max(last[0] - first[0], 1e-9), "eval_episodes": args.eval_episodes,
+        "train_return_last100": float(np.mean(log.last100)) if log.last100 else None,
+        "eval_return_mean": float(np.mean(eval_returns)), "eval_return_std": float(np.std(eval_returns)),
+        "eval_returns": eval_returns}  # fmt: skip
+    (run_dir / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    print(f"{run_dir}: evaluation {summary['eval_return_mean']:.1f} +- {summary['eval_return_std']:.1f}")
+    return summary
+
+
+if __name__ == "__main__":
+    train(tyro.cli(Args))

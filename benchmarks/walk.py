@@ -1,0 +1,87 @@
+"""How trained walkers walk, undisturbed and with noise on their actions: return, falls, worst episode, speed.
+
+    python benchmarks/walk.py runs/BipedalWalker-v3__* --output benchmarks/results/NAME.csv
+
+Every run folder's final agent plays --episodes first episodes of as many BipedalWalker-v3 environments of Gymnasium, by
+its policy's mode plus Gaussian noise, clipped to the action space. Each strength of the noise counts as an environment
+of its own in the long CSV that scripts/plot.py reads. A fall is an episode that ends with the hull on the ground.
+"""
+
+import csv
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import tyro
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+import enjoy  # noqa: E402
+
+COLUMNS = ("exp_name", "env_id", "seed", "step", "metric", "value", "commit")
+STEPS_PER_SECOND = 50  # of the simulation
+
+
+@dataclass
+class Options:
+    runs: tyro.conf.Positional[tuple[Path, ...]]  # run folders of BipedalWalker-v3
+    output: Path = Path("benchmarks/results/walk.csv")  # the long CSV
+    noise: tuple[float, ...] = (0.0, 0.2, 0.4, 0.6)  # standard deviation; actions lie in [-1, 1]
+    episodes: int = 100  # for each run and strength
+    seed: int = 2**30 + 2**29  # of the first environment: neither in training nor in the runs' own evaluations
+
+
+@torch.inference_mode()
+def walk(module, args, weights: dict, noise: float, episodes: int, seed: int) -> dict[str, float]:
+    """Metrics of one agent over the first episodes of `episodes` environments."""
+    envs, obs = module.make_envs(args, "gymnasium", episodes, seed)
+    agent = module.Agent(module.flatten(obs).shape[1], envs.single_action_space, args)
+    agent.load_state_dict(weights)
+    generator = torch.Generator().manual_seed(seed)
+    returns, steps, falls, distance = np.zeros((4, episodes))
+    running, starts = np.ones(episodes, dtype=bool), np.array([env.unwrapped.hull.position.x for env in envs.envs])
+    while running.any():
+        mean = agent.actor_mean(agent.normalize(torch.from_numpy(module.flatten(obs))))
+        action = agent.to_env(mean + noise * torch.randn(mean.shape, generator=generator)).numpy()
+        obs, reward, terminated, truncated, _ = envs.step(action)
+        returns += np.where(running, reward, 0.0)
+        steps += running
+        ended = running & (terminated | truncated)
+        for i in np.flatnonzero(ended):
+            falls[i] = envs.envs[i].unwrapped.game_over
+            distance[i] = envs.envs[i].unwrapped.hull.position.x - starts[i]
+        running &= ~ended
+    envs.close()
+    speed = distance.sum() / (steps.sum() / STEPS_PER_SECOND)
+    metrics = {"eval_return_mean": returns.mean(), "eval_return_median": np.median(returns)}
+    metrics |= {
+        "eval_return_min": returns.min(),
+        "return_of_worst_tenth": np.sort(returns)[: -(-episodes // 10)].mean(),
+    }
+    return metrics | {"falls_percent": 100 * falls.mean(), "steps": steps.mean(), "speed_m_per_s": speed}
+
+
+def main(options: Options) -> None:
+    rows = []
+    for run in options.runs:
+        module, args, weights = enjoy.load(run, None)
+        summary = json.loads((run / "summary.json").read_text())
+        if summary["env_id"] != "BipedalWalker-v3":
+            raise SystemExit(f"walk.py: {run} is a run of {summary['env_id']}; give runs of BipedalWalker-v3")
+        for noise in options.noise:
+            env_id = f"BipedalWalker-v3, noise {noise:g}" if noise else "BipedalWalker-v3"
+            metrics = walk(module, args, weights, noise, options.episodes, options.seed)
+            print(f"{args.exp_name} seed {args.seed}, noise {noise:g}:", end=" ")
+            print(", ".join(f"{name} {value:.1f}" for name, value in metrics.items()), flush=True)
+            key = args.exp_name, env_id, args.seed, summary["global_step"]
+            rows += [(*key, name, f"{value:.6g}", summary["commit"]) for name, value in metrics.items()]
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    with options.output.open("w", newline="") as stream:
+        csv.writer(stream, lineterminator="\n").writerows([COLUMNS, *sorted(rows)])
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options, description=__doc__))

@@ -1,0 +1,262 @@
+"""scripts/plot.py: what it reads, its statistics against figures computed by hand, and what it refuses to average."""
+
+import csv
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import ROOT, command_line
+from torch.utils.tensorboard import SummaryWriter
+
+PLOT = ROOT / "scripts" / "plot.py"
+RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.csv"))
+
+
+@pytest.fixture
+def plot():
+    spec = importlib.util.spec_from_file_location("plot", PLOT)
+    module = sys.modules["plot"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def make_run(runs, name="ppo", env_id="E-v1", seed=1, score=10.0, points=((10, 1.0), (20, 3.0)), finished=True):
+    """A run folder as an algorithm leaves it, with two evaluation episodes, one below and one above the score."""
+    run = runs / f"{env_id}__{name}__{seed}__0"
+    with SummaryWriter(run) as writer:
+        for i, (step, value) in enumerate(points):
+            writer.add_scalar("charts/episodic_return", value, step, walltime=writer_start(run) + 60 * (i + 1))
+    summary = {"algo": "ppo", "env_id": env_id, "seed": seed, "args": {"exp_name": name}, "total_timesteps": 20}
+    (run / "config.json").write_text(json.dumps(summary))
+    summary |= {"global_step": 20, "commit": "abc", "eval_returns": [score - 1, score + 1], "eval_return_mean": score}
+    summary |= {"eval_return_std": 1.0, "sps": 100.0, "wall_time_s": 3.0, "train_return_last100": None}
+    if finished:
+        (run / "summary.json").write_text(json.dumps(summary))
+    return run
+
+
+def writer_start(run) -> float:
+    """When the event file was opened: the wall time of its first event, as its name has it to the second."""
+    (file,) = run.glob("events*")
+    return int(file.name.split(".")[3])
+
+
+def call(*flags, cwd) -> tuple[int, str, str]:
+    process = command_line(*flags, script=PLOT, cwd=cwd)
+    out, err = process.communicate(timeout=240)
+    return process.returncode, out, err
+
+
+def rows_of(plot, scores: dict) -> list[dict]:
+    """Rows of final scores, {exp_name: [score of seed 1, of seed 2, ...]}, in one environment."""
+    return [
+        dict(zip(plot.COLUMNS, (name, "E-v1", str(seed), "20", "eval_return_mean", str(value), "abc")))
+        for name, values in scores.items()
+        for seed, value in enumerate(values, 1)
+    ]
+
+
+# ---- statistics, by hand -------------------------------------------------------------------------------------------
+
+
+def test_aggregates(plot):
+    """Would break: a median or a trimmed mean with another share in place of the interquartile mean."""
+    runs = np.array([[1.0], [2.0], [3.0], [6.0], [7.0], [8.0], [100.0], [1000.0]])
+    assert plot.aggregate(runs, "iqm") == [(3 + 6 + 7 + 8) / 4]
+    assert plot.aggregate(runs, "mean") == [1127 / 8]
+
+
+def test_intervals(plot):
+    """The mean of three draws from {0, 0, 3} is 0 in 8 of 27 cases and 3 in one (3.7 %): its 95 % interval is [0, 3].
+    Of four draws from {0, 0, 0, 4} it is 4 in one of 256 cases and at least 3 in 13 (5.1 %): the 97.5 % point is 3.
+    Would break: another level, a one-sided interval, a normal approximation, columns that are mixed."""
+    assert np.array(plot.interval(np.array([[0.0], [0.0], [3.0]]), "mean", 4000)).ravel().tolist() == [0, 3]
+    low, high = plot.interval(np.array([[0.0, 100], [0, 100], [0, 100], [4, 104]]), "mean", 4000)
+    assert (low.tolist(), high.tolist()) == ([0, 100], [3, 103])
+    assert np.isnan(plot.interval(np.array([[5.0]]), "mean", 100)).all()  # one run says nothing about its spread
+
+
+def test_permutation(plot):
+    """5 runs above 5 others is one of 252 regroupings, and so is the reverse. Would break: a one-sided test."""
+    a, b = np.array([1.0, 2, 3, 4, 5]), np.array([11.0, 12, 13, 14, 15])
+    assert plot.p_value(a, b, "mean") == pytest.approx(2 / 252)
+    assert plot.p_value(a[:3], b[:3], "mean") == pytest.approx(2 / 20)
+    assert plot.p_value(a, a, "mean") == 1
+
+
+def test_probability_of_improvement(plot):
+    """Nine pairs: 1 > 0; 2 = 2 twice and 2 > 0; 3 > 2 twice and 3 > 0: (1 + 2 + 3) / 9. Would break: lost ties, a > b
+    taken for b > a."""
+    point, low, high = plot.improvement(np.array([1.0, 2, 3]), np.array([2.0, 2, 0]), 500)
+    assert point == pytest.approx(6 / 9)
+    assert 0 <= low < point < high <= 1
+
+
+def test_comparison_is_paired_and_needs_enough_seeds(plot):
+    """Would break: a difference that mixes seeds up, its sign, or one called significant on three seeds."""
+    options = plot.Options(inputs=())
+    rows = rows_of(plot, {"a": [1, 10, 100], "b": [3, 13, 104]})
+    rows.reverse()
+    (row,) = plot.comparison_table(rows, "eval_return_mean", options)
+    assert (row["exp_name"], row["against"], row["difference"], row["low"], row["high"]) == ("b", "a", 3, 2, 4)
+    assert row["significant"] == "no"  # every difference is positive, but p cannot be below 0.1
+    rows = rows_of(plot, {"a": [1, 2, 3, 4, 5], "b": [11, 12, 13, 14, 15]})
+    (row,) = plot.comparison_table(rows, "eval_return_mean", options)
+    assert (row["difference"], row["significant"], row["probability"]) == (10, "yes", 1)
+
+
+# ---- reading -------------------------------------------------------------------------------------------------------
+
+
+def test_export(plot, tmp_path):
+    """Would break: a lost seed, metric or point, bins that sum, minutes counted from the epoch."""
+    make_run(tmp_path / "runs", points=((2, 1.0), (4, 2.0), (20, 7.0)))
+    status, out, err = call("runs", "--export", "results/set.csv", "--bins", 2, cwd=tmp_path)
+    assert (status, err) == (0, "")
+    with (tmp_path / "results/set.csv").open() as file:
+        rows = [tuple(row) for row in csv.reader(file)]
+    assert rows[0] == ("exp_name", "env_id", "seed", "step", "metric", "value", "commit")
+    points = {(row[4], int(row[3])): float(row[5]) for row in rows[1:]}
+    assert all(row[:3] == ("ppo", "E-v1", "1") and row[6] == "abc" for row in rows[1:])
+    assert points["charts/episodic_return", 3] == 1.5 and points["charts/episodic_return", 20] == 7
+    assert points["charts/wall_time_s", 3] == pytest.approx(90, abs=1)
+    assert points["charts/wall_time_s", 20] == pytest.approx(180, abs=1)
+    finals = {"eval_return_mean": 10, "eval_return_std": 1, "eval_return_median": 10, "eval_return_min": 9}
+    assert {metric: points[metric, 20] for metric in finals} == finals
+    assert "charts/" not in out and "| E-v1 | ppo | 1 | 10.0 [n/a, n/a] |" in out
+
+
+def test_curve_of_a_resumed_run(plot, tmp_path):
+    """Would break: points that were done again counted twice, the pause between two sessions counted as training."""
+    run = make_run(tmp_path, points=((10, 1.0), (20, 2.0), (30, 3.0)))
+    (first,) = run.glob("events*")
+    start = writer_start(run)
+    shutil.move(first, first.with_name(first.name.replace(str(start), str(start - 100_000))))
+    with SummaryWriter(run) as writer:
+        opened = writer_start(run) if len(list(run.glob("events*"))) == 1 else start
+        writer.add_scalar("charts/episodic_return", 5.0, 25, walltime=opened + 30)
+    rows = plot.read_curve(run, total_timesteps=100, bins=100)
+    values = [(step, value) for step, metric, value in rows if metric == plot.CURVE]
+    clocks = [value for _, metric, value in rows if metric == plot.CLOCK]
+    assert values == [(10, 1.0), (20, 2.0), (25, 5.0)]
+    assert clocks == pytest.approx([60, 120, 150], abs=2)
+
+
+def test_same_bytes_again(tmp_path):
+    """Would break: a draw without a seed, a date in a file, an order that depends on hashes."""
+    for seed in (1, 2, 3):
+        for name in ("ppo", "rpo"):
+            make_run(tmp_path / "runs", name, seed=seed, score=seed * len(name) + (name == "rpo"))
+    assert call("runs", "--export", "a/results/set.csv", cwd=tmp_path)[0] == 0
+    assert call("a/results/set.csv", "--output", "b", cwd=tmp_path)[0] == 0
+    names = sorted(file.name for file in (tmp_path / "b").iterdir())
+    assert names == ["set.html", "set.md", "set.png", "set.svg", "set_comparisons.csv", "set_scores.csv"]
+    for name in names:
+        assert (tmp_path / "a/curves" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+
+
+# ---- incomplete sets -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", ["unfinished", "declared", "seeds"])
+def test_incomplete(case, tmp_path):
+    """Would break: an average over the runs that happen to be there."""
+    runs = tmp_path / "runs"
+    make_run(runs, "ppo", seed=1), make_run(runs, "ppo", seed=2), make_run(runs, "rpo", seed=1)
+    if case == "unfinished":
+        make_run(runs, "rpo", seed=2, finished=False)
+    elif case == "declared":
+        shutil.rmtree(runs / "E-v1__ppo__2__0")
+        declared = [{"exp_name": name, "env_id": "E-v1", "seed": 1} for name in ("ppo", "rpo", "broken")]
+        (runs / "sweep.json").write_text(json.dumps({"runs": declared}))
+    status, out, err = call("runs", "--export", "results/set.csv", cwd=tmp_path)
+    assert (status, out, sorted(path.name for path in tmp_path.iterdir())) == (1, "", ["runs"])
+    lines = {"unfinished": "rpo on E-v1 with seed 2 is not finished", "seeds": "rpo on E-v1 lacks seeds 2"}
+    assert lines.get(case, "broken on E-v1 with seed 1 is not finished") in err and "--allow-incomplete" in err
+    assert "Traceback" not in err
+    status, out, err = call("runs", "--export", "results/set.csv", "--allow-incomplete", cwd=tmp_path)
+    assert (status, err) == (0, "") and "**Incomplete set**" in out
+    assert "INCOMPLETE SET" in (tmp_path / "curves/set.svg").read_text()
+    assert "INCOMPLETE SET" in (tmp_path / "curves/set.html").read_text()
+    # the exported file knows it too
+    status, out, err = call("results/set.csv", "--output", "again", cwd=tmp_path)
+    assert status == 1 and "is incomplete" in err and not (tmp_path / "again").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["nowhere"], "nowhere does not exist"),
+        (["empty"], "no run folder in empty"),
+        (["text.csv"], "text.csv is no CSV with the columns exp_name,env_id,seed,step,metric,value,commit"),
+        (["runs", "--bins", "1"], "--bins must be at least 2"),
+        (["runs", "--exp-names", "sac"], "has no finished run"),
+        (["text.csv", "--export", "a.csv"], "--export takes run folders"),
+        (["broken"], "summary.json is not a run's summary"),
+        (["binary.csv"], "binary.csv is no CSV"),
+    ],
+)
+def test_bad_input(flags, words, tmp_path):
+    """Would break: a traceback, files that are left behind."""
+    make_run(tmp_path / "runs")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "binary.csv").write_bytes(bytes(range(256)))
+    (make_run(tmp_path / "broken") / "summary.json").write_text('{"eval_returns": 3}')
+    before = sorted(tmp_path.rglob("*"))
+    status, out, err = call(*flags, cwd=tmp_path)
+    assert (status, out, len(err.splitlines())) == (2, "", 1) and words in err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+# ---- what is published ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("file", RESULTS, ids=lambda file: file.stem)
+def test_published_tables(plot, file, tmp_path):
+    """Would break: a published table that its CSV does not give."""
+    rows, options = plot.read_csv(file), plot.Options(inputs=())
+    score = next(score for score in plot.SCORES if any(row["metric"] == score for row in rows))
+    assert plot.problems(rows, score) == []
+    plot.write_tables(tmp_path / file.stem, rows, score, [], options)
+    for written in tmp_path.iterdir():
+        assert written.read_bytes() == (ROOT / "benchmarks" / "curves" / written.name).read_bytes(), written.name
+    for kind in ("png", "svg"):
+        assert (ROOT / "benchmarks" / "curves" / f"{file.stem}.{kind}").is_file()
+
+
+def test_tables_in_the_documentation():
+    """Would break: a row typed by hand into a page, or left behind when the runs were done again."""
+    rows = {line for file in (ROOT / "benchmarks" / "curves").glob("*.md") for line in file.read_text().splitlines()}
+    quoted = 0
+    for page in (ROOT / "README.md", ROOT / "docs" / "rpo.md"):
+        for line in page.read_text().splitlines():
+            if line.startswith("|") and re.search(r"\[-?[\d.]+, -?[\d.]+\]", line):
+                assert line in rows, f"{page.name}: {line}"
+                quoted += 1
+    assert quoted > 10
+
+
+def test_page_in_a_browser(tmp_path):
+    """Would break: a page that needs the network, or whose script fails."""
+    browser = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))), None)
+    if not browser and not os.environ.get("CI"):
+        pytest.skip("needs Chromium: apt-get install chromium-headless-shell")
+    assert browser, "CI must have Chromium"
+    for seed in (1, 2):
+        make_run(tmp_path / "runs", "ppo", seed=seed, score=seed), make_run(tmp_path / "runs", "rpo", seed=seed)
+    assert call("runs", cwd=tmp_path)[0] == 0
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND", "--dump-dom"]
+    page = (tmp_path / "curves/runs.html").as_uri()
+    done = subprocess.run([browser, *flags, "--virtual-time-budget=20000", page], capture_output=True, timeout=120)
+    dom = done.stdout.decode()
+    # drawn by the script: per panel and exp_name two runs, two edges of the band, one middle line
+    assert len(re.findall(r'class="trace scatter', dom)) == 2 * 2 * 5
+    assert re.findall(r'class="legendtext"[^>]*>([^<]+)<', dom) == ["ppo", "rpo"]
+    assert "E-v1, minutes" in dom
