@@ -41,7 +41,7 @@ def walk(module, args, weights: dict, noise: float, episodes: int, seed: int) ->
     agent = module.Agent(module.flatten(obs).shape[1], envs.single_action_space, args)
     agent.load_state_dict(weights)
     generator = torch.Generator().manual_seed(seed)
-    returns, steps, falls, distance = np.zeros((4, episodes))
+    returns, steps, falls, distance, outside = np.zeros((5, episodes))
     running, starts = np.ones(episodes, dtype=bool), np.array([env.unwrapped.hull.position.x for env in envs.envs])
     while running.any():
         mean = agent.actor_mean(agent.normalize(torch.from_numpy(module.flatten(obs))))
@@ -49,6 +49,7 @@ def walk(module, args, weights: dict, noise: float, episodes: int, seed: int) ->
         obs, reward, terminated, truncated, _ = envs.step(action)
         returns += np.where(running, reward, 0.0)
         steps += running
+        outside += np.where(running, (mean.abs() > 1).float().mean(1), 0.0)
         ended = running & (terminated | truncated)
         for i in np.flatnonzero(ended):
             falls[i] = envs.envs[i].unwrapped.game_over
@@ -61,7 +62,8 @@ def walk(module, args, weights: dict, noise: float, episodes: int, seed: int) ->
         "eval_return_min": returns.min(),
         "return_of_worst_tenth": np.sort(returns)[: -(-episodes // 10)].mean(),
     }
-    return metrics | {"falls_percent": 100 * falls.mean(), "steps": steps.mean(), "speed_m_per_s": speed}
+    metrics |= {"falls_percent": 100 * falls.mean(), "steps": steps.mean(), "speed_m_per_s": speed}
+    return metrics | {"mode_outside_bounds_percent": 100 * outside.sum() / steps.sum()}
 
 
 def main(options: Options) -> None:
