@@ -30,7 +30,7 @@ import numpy as np
 import tyro
 
 COLUMNS = ("exp_name", "env_id", "seed", "step", "metric", "value", "commit")
-CURVE, CLOCK, MISSING = "charts/episodic_return", "charts/wall_time_s", "missing"
+CURVE, CLOCK, ENTROPY, MISSING = "charts/episodic_return", "charts/wall_time_s", "losses/entropy", "missing"
 SUMMARY = ("eval_return_mean", "eval_return_std", "eval_return_median", "eval_return_min")
 SUMMARY += ("train_return_last100", "sps", "wall_time_s")
 SCORES = ("eval_return_mean", "sps")  # the score of a set is the first of these that it has
@@ -60,11 +60,12 @@ def check(ok, message: str, status: int = 2) -> None:
 
 
 def read_curve(run: Path, total_timesteps: int, bins: int) -> list[tuple[int, str, float]]:
-    """(step, metric, value): the training return, averaged over bins of steps, and the training time at each bin's
-    step. Time is counted from the opening of the event file; a resumed run has several, and no time between them."""
+    """(step, metric, value): the training return, averaged over bins of steps, the training time at each bin's step,
+    and the last entropy of the policy, where it is logged. Time is counted from the opening of the event file; a
+    resumed run has several, and no time between them."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    points, offset = [], 0.0
+    points, entropy, offset = [], [], 0.0
     for file in sorted(run.glob("events.out.tfevents.*"), key=lambda file: int(file.name.split(".")[3])):
         events = EventAccumulator(str(file), size_guidance={"scalars": 0}).Reload()
         new = events.Scalars(CURVE) if CURVE in events.Tags()["scalars"] else []
@@ -73,11 +74,14 @@ def read_curve(run: Path, total_timesteps: int, bins: int) -> list[tuple[int, st
             offset = points[-1][1] if points else 0.0
             start = events.FirstEventTimestamp()
             points += [(point.step, offset + point.wall_time - start, point.value) for point in new]
+        if ENTROPY in events.Tags()["scalars"]:
+            entropy = [(point.step, ENTROPY, point.value) for point in events.Scalars(ENTROPY)[-1:]]
     groups = defaultdict(list)
     for point in points:
         groups[min(point[0] * bins // total_timesteps, bins - 1)].append(point)
     means = [tuple(map(mean, zip(*group))) for _, group in sorted(groups.items())]
-    return [row for step, clock, value in means for row in ((round(step), CURVE, value), (round(step), CLOCK, clock))]
+    curve = [row for step, clock, value in means for row in ((round(step), CURVE, value), (round(step), CLOCK, clock))]
+    return curve + entropy
 
 
 def read_run(run: Path, bins: int) -> list[dict]:
