@@ -22,6 +22,7 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tarfile
@@ -333,6 +334,9 @@ def ray_runner(options: Options, stop: list[int]):
 
     num_gpus = options.num_gpus if options.num_gpus is not None else float(options.device.startswith("cuda"))
     try:
+        if ":" in options.ray:  # Ray itself would try for many minutes
+            host, port = options.ray.removeprefix("ray://").rsplit(":", 1)
+            socket.create_connection((host, int(port)), timeout=10).close()
         ray.init(address=options.ray, log_to_driver=False, logging_level=logging.CRITICAL)
     except Exception as error:
         check(False, f"--ray {options.ray} cannot be reached ({type(error).__name__}: {error})")

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# PPO and RPO in the settings of the RPO paper (arXiv:2212.07536), time limits handled right and as terminal states.
+# The paper trains for 8M steps: TIMESTEPS=8000000 scripts/rpo_paper.sh
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+sweep() {
+  python scripts/sweep.py --scripts algos/ppo_continuous.py algos/rpo_continuous.py --tag paper \
+    --workers "${WORKERS:-$(nproc)}" --device "${DEVICE:-auto}" --runs-dir "${RUNS:-runs}" "$@"
+}
+paper="--num-envs 1 --num-steps 2048 --num-minibatches 32 --update-epochs 10 --learning-rate 3e-4 --clip-vloss
+  --activation Tanh --env-backend gymnasium"
+
+sweep --env-ids Pendulum-v1 --seeds ${SEEDS:-1-10} --grid bootstrap-truncation=True,False "$@" \
+  -- --total-timesteps "${TIMESTEPS:-500000}" $paper
+sweep --env-ids BipedalWalker-v3 --seeds ${SEEDS:-1-5} --grid bootstrap-truncation=True,False "$@" \
+  -- --total-timesteps "${TIMESTEPS:-1000000}" $paper
