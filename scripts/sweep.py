@@ -130,26 +130,24 @@ def expand(options: Options, common: list[str]) -> list[Job]:
     check(len({script.stem for script in scripts}) == len(scripts), "--scripts holds two files of one name")
     modules, seeds, jobs = {script: load(script) for script in scripts}, seed_list(options.seeds), {}
     for seed, script, env_id in itertools.product(seeds, scripts, options.env_ids):
-        module = modules[script]
-        base = parse(script, module, common)
+        module, exp_name = modules[script], "-".join(filter(None, (script.stem, options.tag)))
+        given = ["--env-id", env_id, "--seed", str(seed), "--runs-dir", str(options.runs_dir), *common]
+        base = parse(script, module, [*given, "--exp-name", exp_name])
         for values in itertools.product(*(values for _, values in grid)):
-            flags, exp_name = list(common), "-".join(filter(None, (script.stem, options.tag)))
+            chosen, label = [], exp_name
             for (name, _), value in zip(grid, values):
                 key, switch = name.replace("-", "_"), {"True": f"--{name}", "False": f"--no-{name}"}
-                default = getattr(base, key, None)
-                if isinstance(default, bool):
-                    check(value in switch, f"--grid {name}: {script} takes True or False there, not {value}")
-                    flag, label = [switch[value]], switch[value][1:]
-                else:
-                    flag, label = [f"--{name}", value], f"-{name}={value}".replace("/", "-")
-                if getattr(parse(script, module, common + flag), key) != default:
-                    flags, exp_name = flags + flag, exp_name + label
-            flags = ["--exp-name", exp_name, "--env-id", env_id, "--seed", str(seed), *flags]
-            args = parse(script, module, flags + ["--runs-dir", str(options.runs_dir)])
+                is_bool = isinstance(getattr(base, key, None), bool)
+                check(value in switch or not is_bool, f"--grid {name}: {script} takes True or False, not {value}")
+                flag = [switch[value]] if is_bool else [f"--{name}", value]
+                if getattr(parse(script, module, [*given, "--exp-name", exp_name, *flag]), key) != getattr(base, key):
+                    chosen, label = chosen + flag, label + "=".join(flag)[1:].replace("/", "-")
+            flags = ["--exp-name", label, *given, *chosen]
+            args = parse(script, module, flags)
             if seed == seeds[0] and not options.ray and hasattr(module, "check_args"):
                 module.check_args(args)  # the script's own line and status 2, such as for an environment not there
             defaults = {field.name: field.default for field in fields(module.Args) if field.default is not MISSING}
-            name = f"{env_id.replace('/', '-')}__{exp_name}__{seed}"
+            name = f"{env_id.replace('/', '-')}__{label}__{seed}"
             jobs[name] = Job(script, flags, plain(asdict(args)), plain(defaults), name)
     check(jobs, "nothing to run: give --scripts and --env-ids")
     return list(jobs.values())
@@ -217,9 +215,8 @@ def prepare(job: Job, runs_dir: Path) -> Path | None:
     return folders[0] if resumable else None
 
 
-def command(job: Job, runs_dir: Path | str, resume: Path | str | None) -> list[str]:
-    flags = [*job.flags, "--runs-dir", str(runs_dir), *(["--resume", str(resume)] if resume else [])]
-    return [sys.executable, str(job.script), *flags]
+def command(job: Job, resume: Path | None = None) -> list[str]:
+    return [sys.executable, str(job.script), *job.flags, *(["--resume", str(resume)] if resume else [])]
 
 
 def log_file(job: Job, runs_dir: Path) -> Path:
@@ -249,7 +246,7 @@ def local_runner(options: Options, jobs: list[Job], runs_lock: int, stop: list[i
         gpus = visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), torch.cuda.device_count())
 
     def run(job: Job, slot: int) -> Iterator[str]:
-        line = command(job, options.runs_dir, prepare(job, options.runs_dir))
+        line = command(job, prepare(job, options.runs_dir))
         dealt = gpus if job.args.get("device", "cpu") != "cpu" else None
         variables = os.environ | environment(threads, slot, dealt)
         with log_file(job, options.runs_dir).open("a") as log:
@@ -309,7 +306,14 @@ def run_on_node(script: str, source: bytes, flags: list[str], resume: str, archi
         Path(home, script).write_bytes(source)
         if resume:
             unpack(archive, runs_dir)
-        line = [sys.executable, script, *flags, "--runs-dir", "runs", *(["--resume", f"runs/{resume}"] * bool(resume))]
+        line = [
+            sys.executable,
+            script,
+            *flags,
+            "--runs-dir",
+            "runs",
+            *(["--resume", f"runs/{resume}"] if resume else []),
+        ]
         with log.open("wb") as sink, log.open("rb") as output:
             streams = dict(stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT)
             process = subprocess.Popen(line, cwd=home, env=os.environ | variables, **streams)
@@ -466,7 +470,7 @@ def main(options: Options, common: list[str]) -> int:
         runs = read_runs(runs_dir)
         for job in jobs:
             what, folders = find(job, runs)
-            print(what, shlex.join(command(job, runs_dir, folders[0] if what == "resume" else None)))
+            print(what, shlex.join(command(job, folders[0] if what == "resume" else None)))
         return 0
     ray_run = options.ray and ray_runner(options, stop)
     runs_lock = lock(runs_dir)
@@ -482,11 +486,11 @@ def main(options: Options, common: list[str]) -> int:
     print(f"{len(jobs)} runs: {before} done before, {count['done'] - before} now, {count['failed']} failed")
     for job in jobs:
         if job.state == "failed":
-            line, log = command(job, runs_dir, None), log_file(job, runs_dir)
+            log, script, seed = log_file(job, runs_dir), job.script, job.args["seed"]
             print(
-                f"\nFAILED {job.script} on {job.args['env_id']}, seed {job.args['seed']}: {job.outcome}; end of {log}:"
+                f"\nFAILED {script} on {job.args['env_id']}, seed {seed}: {job.outcome}\n$ {shlex.join(command(job))}"
             )
-            print(f"$ {shlex.join(line)}", *log.read_text(errors="replace").splitlines()[-15:], sep="\n  ")
+            print(f"end of {log}:", *log.read_text(errors="replace").splitlines()[-15:], sep="\n  ")
     if stop:
         print("stopped; the same command goes on from here")
     return 128 + stop[0] if stop else int(count["failed"] > 0)
