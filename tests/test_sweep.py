@@ -381,7 +381,7 @@ def test_table(folder):
         job.state = state
     lines = sweep.table(jobs, [60.0, 180.0])
     assert [line.split()[:6] for line in lines[1:3]] == [["fake", "Toy", *"1200"], ["fake", "Other", *"0012"]]
-    assert lines[3].split()[:5] == ["total", *"1212"] and "about 5 min left" in lines[3]
+    assert lines[3].split()[:5] == ["total", *"1212"] and "about 4 min left" in lines[3]
 
 
 def test_archive_stays_in_its_folder(folder):
