@@ -65,6 +65,7 @@ class Job:
     defaults: dict  # the script's own, for records from before a flag existed
     name: str  # of the log, and of the run folder without its time
     state: str = "waiting"  # or running, done, failed
+    started: float = 0.0
     attempts: int = 0
     outcome: str = ""
 
@@ -420,46 +421,41 @@ def draw(lines: list[str], drawn: list[str]) -> list[str]:
     return lines
 
 
-def settle(job: Job, code: int, options: Options, stop: list[int]) -> None:
+def settle(job: Job, code: int, runs_dir: Path, stop: list[int]) -> None:
     """The state of a run that has ended: done only with status 0 and a whole summary of its own arguments."""
-    runs = read_runs(options.runs_dir)
+    what, folders = find(job, read_runs(runs_dir))
     job.attempts += 1
-    what, folders = find(job, runs)
     if code == 0 and what == "skip":
-        job.state = "done"
-        job.outcome = f"evaluation {read(folders[0] / 'summary.json')['eval_return_mean']}"
+        score = read(folders[0] / "summary.json")["eval_return_mean"]
+        job.state, job.outcome = "done", f"evaluation {score}"
     else:
         job.state = "waiting" if stop or job.attempts < 2 else "failed"
         job.outcome = f"exit status {code}" if code else "exit status 0, but no summary.json of this run"
 
 
-def work(jobs: list[Job], run, slots: int, options: Options, stop: list[int]) -> None:
+def work(jobs: list[Job], run, slots: int, runs_dir: Path, stop: list[int]) -> None:
     """Keep the slots busy until every job is done or has failed twice, or a signal stops it all."""
-    waiting, free, active = deque(job for job in jobs if job.state == "waiting"), list(range(slots)), {}
-    times, drawn, live = [], [], sys.stdout.isatty()
-    while waiting or active:
-        if stop:
-            waiting.clear()
-        while waiting and free:
-            job, slot = waiting.popleft(), free.pop(0)
-            active[slot] = job, run(job, slot), time.monotonic()
-        for slot, (job, steps, started) in list(active.items()):
+    waiting, active, times, drawn = deque(job for job in jobs if job.state == "waiting"), {}, [], []
+    while active or (waiting and not stop):
+        for slot, (job, steps) in list(active.items()):
             try:
-                before, job.state = job.state, next(steps)
-                if before != job.state:
-                    active[slot] = job, steps, time.monotonic()
+                state = next(steps)
+                job.started = job.started if state == job.state else time.monotonic()
+                job.state = state
             except StopIteration as end:
                 del active[slot]
-                free = sorted([*free, slot])
-                settle(job, end.value, options, stop)
-                seconds = time.monotonic() - started
+                settle(job, end.value, runs_dir, stop)
+                seconds, ended = time.monotonic() - job.started, sum(job.state in ("done", "failed") for job in jobs)
                 times += [seconds] if job.state == "done" else []
-                waiting.extendleft([job] if job.state == "waiting" and not stop else [])
-                ended, again = sum(job.state in ("done", "failed") for job in jobs), "" if stop else ", once more"
-                if not live:
-                    word = f"stopped{again}" if job.state == "waiting" else job.state
+                waiting.extendleft([job] if job.state == "waiting" else [])
+                word = job.state if job.state != "waiting" else "stopped" if stop else "to be tried again"
+                if not sys.stdout.isatty():
                     print(f"{ended}/{len(jobs)} {job.name} {word} after {seconds:.0f} s: {job.outcome}", flush=True)
-        if live:
+        for slot in range(slots):
+            if slot not in active and waiting and not stop:
+                job = waiting.popleft()
+                job.state, job.started, active[slot] = "running", time.monotonic(), (job, run(job, slot))
+        if sys.stdout.isatty():
             drawn = draw(table(jobs, times), drawn)
         time.sleep(0.1)
 
@@ -481,7 +477,7 @@ def main(options: Options, common: list[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: stop.append(number))
     run = ray_run or local_runner(options, jobs, runs_lock, stop)
-    work(jobs, run, len(jobs) if options.ray else options.workers, options, stop)
+    work(jobs, run, len(jobs) if options.ray else options.workers, runs_dir, stop)
     count = Counter(job.state for job in jobs)
     print(f"{len(jobs)} runs: {before} done before, {count['done'] - before} now, {count['failed']} failed")
     for job in jobs:
