@@ -167,7 +167,7 @@ def read_checkpoint(folder: Path) -> dict:
     import torch
 
     try:  # data only: nothing in it can run code
-        return torch.load(folder / "checkpoint.pt", map_location="cpu", weights_only=True)
+        return dict(torch.load(folder / "checkpoint.pt", map_location="cpu", weights_only=True))
     except Exception:
         return {}
 
@@ -217,6 +217,7 @@ def prepare(job: Job, runs_dir: Path) -> Path | None:
 
 
 def command(job: Job, resume: Path | None = None) -> list[str]:
+    """The command line of a run, as in its log."""
     return [sys.executable, str(job.script), *job.flags, *(["--resume", str(resume)] if resume else [])]
 
 

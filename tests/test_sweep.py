@@ -360,6 +360,7 @@ def test_the_furthest_of_several(folder):
         torch.save({"algo": "fake", "args": job.args, "global_step": step}, record(name, job.args) / "checkpoint.pt")
     Path("runs/b/config.json").unlink()  # the checkpoint says as well what it is
     (record("d", job.args) / "checkpoint.pt").write_text("no checkpoint")
+    torch.save([1, 2], record("f", job.args) / "checkpoint.pt")
     assert sweep.find(job, sweep.read_runs(Path("runs"))) == ("resume", [Path("runs/b")])
     record("e", job.args, eval_return_mean=1.0)
     assert sweep.find(job, sweep.read_runs(Path("runs"))) == ("skip", [Path("runs/e")])
@@ -370,6 +371,8 @@ def test_script_without_resume(folder):
     text = FAKE.replace('    resume: str = ""\n', "").replace("args.resume", '""')
     Path("fake.py").write_text(text)
     (record("half", old_args()) / "checkpoint.pt").write_text("1")
+    (job,) = sweep.expand(options("fake.py"), [])
+    assert sweep.find(job, sweep.read_runs(Path("runs"))) == ("start", [])
     finish(start("--env-ids Toy"))
     assert [line.split()[2] for line in journal()] == ["start", "end"] and Path("runs/half").exists()
 
