@@ -308,14 +308,8 @@ def run_on_node(script: str, source: bytes, flags: list[str], resume: str, archi
         Path(home, script).write_bytes(source)
         if resume:
             unpack(archive, runs_dir)
-        line = [
-            sys.executable,
-            script,
-            *flags,
-            "--runs-dir",
-            "runs",
-            *(["--resume", f"runs/{resume}"] if resume else []),
-        ]
+        line = [sys.executable, script, *flags, "--runs-dir", "runs"]
+        line += ["--resume", f"runs/{resume}"] if resume else []
         with log.open("wb") as sink, log.open("rb") as output:
             streams = dict(stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT)
             process = subprocess.Popen(line, cwd=home, env=os.environ | variables, **streams)
@@ -397,6 +391,16 @@ def lock(runs_dir: Path) -> int:
     return runs
 
 
+def declare(jobs: list[Job], runs_dir: Path) -> None:
+    """Add the sweep's runs to sweep.json, by which scripts/plot.py knows a run that never left a folder."""
+    file, keys = runs_dir / "sweep.json", ("exp_name", "env_id", "seed")
+    runs = [*read(file).get("runs", []), *({key: job.args[key] for key in keys} for job in jobs)]
+    unique = {tuple(run[key] for key in keys): run for run in runs}
+    aside = file.with_suffix(".tmp")
+    aside.write_text(json.dumps({"runs": list(unique.values())}, indent=1) + "\n")
+    os.replace(aside, file)
+
+
 def table(jobs: list[Job], times: list[float]) -> list[str]:
     """Script x environment: how many runs are in which state, and the time left by the mean of the runs so far."""
     states = "done", "running", "failed", "waiting"
@@ -471,6 +475,7 @@ def main(options: Options, common: list[str]) -> int:
         return 0
     ray_run = options.ray and ray_runner(options, stop)
     runs_lock = lock(runs_dir)
+    declare(jobs, runs_dir)
     runs = read_runs(runs_dir)
     for job in jobs:
         job.state = "done" if find(job, runs)[0] == "skip" else "waiting"
@@ -484,9 +489,8 @@ def main(options: Options, common: list[str]) -> int:
     for job in jobs:
         if job.state == "failed":
             log, script, seed = log_file(job, runs_dir), job.script, job.args["seed"]
-            print(
-                f"\nFAILED {script} on {job.args['env_id']}, seed {seed}: {job.outcome}\n$ {shlex.join(command(job))}"
-            )
+            print(f"\nFAILED {script} on {job.args['env_id']}, seed {seed}: {job.outcome}")
+            print(f"$ {shlex.join(command(job))}")
             print(f"end of {log}:", *log.read_text(errors="replace").splitlines()[-15:], sep="\n  ")
     if stop:
         print("stopped; the same command goes on from here")

@@ -321,6 +321,25 @@ def test_failures(folder):
     assert output.count("FAILED") == 1
 
 
+def test_failed_sweep_is_not_averaged(folder):
+    """Would break: a figure of those scripts that did not crash; a script that is forgotten as it left no folder."""
+    text = (ALGOS / "ppo_continuous.py").read_text()
+    assert text.count("    started, (train_backend") == 1
+    Path("ppo_broken.py").write_text(
+        text.replace("    started, (train_backend", "    1 / 0\n    started, (train_backend")
+    )
+    sweep_of_both = f"ppo_broken.py --env-ids Pendulum-v1 --seeds 1-2 --workers 2 -- {TINY}"
+    output = finish(start(sweep_of_both, ALGOS / "ppo_continuous.py"), 1)
+    assert output.count("FAILED ppo_broken.py on Pendulum-v1") == 2 and "ZeroDivisionError" in output
+    plot = [sys.executable, str(ROOT / "scripts/plot.py"), "runs"]
+    refused = subprocess.run(plot, capture_output=True, text=True)
+    assert refused.returncode == 1 and not Path("curves").exists()
+    assert "ppo_broken on Pendulum-v1 with seed 2 is not finished" in refused.stderr
+    marked = subprocess.run([*plot, "--allow-incomplete"], capture_output=True, text=True)
+    assert marked.returncode == 0 and "**Incomplete set**: ppo_broken on Pendulum-v1" in marked.stdout
+    assert "INCOMPLETE SET: ppo_broken" in Path("curves/runs.svg").read_text()
+
+
 def test_status_0_is_not_enough(folder):
     """Would break: a run counted as done that has left no result."""
     output = finish(start("--env-ids Toy -- --lie"), 1)
