@@ -1,0 +1,64 @@
+"""Each of the silent mistakes in mutants.txt is caught by scripts/probe.py, by the check that names its section.
+
+    pytest tests/mutations
+
+They take about a minute, and plain `pytest` runs them too."""
+
+import importlib.util
+import re
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAD = re.compile(r"# (?P<name>[\w-]+), caught by: (?P<check>[\w-]+) \((?P<source>.+?)\): (?P<mistake>.+)")
+
+
+def read_mutants() -> list[dict]:
+    """Name, check, source, mistake, old and new text of each block; an edit without new text takes its line away."""
+    mutants = []
+    for block in re.split(r"\n(?=# )", (Path(__file__).parent / "mutants.txt").read_text())[1:]:
+        head, *lines = block.rstrip().split("\n")
+        old, new = ("\n".join(line[1:] for line in lines if line.startswith(sign)) for sign in "-+")
+        assert all(line[0] in "-+" for line in lines), block
+        alone = not any(line.startswith("+") for line in lines)
+        mutants.append(HEAD.fullmatch(head).groupdict() | {"old": old + "\n" * alone, "new": new})
+    return mutants
+
+
+MUTANTS = read_mutants()
+
+
+@pytest.fixture(scope="module")
+def probe():
+    spec = importlib.util.spec_from_file_location("probe", ROOT / "scripts" / "probe.py")
+    module = sys.modules["probe"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant["name"])
+def test_mutant_is_caught(probe, mutant, tmp_path):
+    """Applies to the file of today, trains without an error, and fails the check it should, which the original passes
+    (test_probe.py)."""
+    file = ROOT / "algos" / ("rpo" if mutant["name"].startswith("rpo-") else "ppo")
+    source = file.with_name(f"{file.name}_continuous.py").read_text()
+    assert source.count(mutant["old"]) == 1, "the edit does not apply: the file has changed"
+    changed = tmp_path / "changed.py"
+    changed.write_text(source.replace(mutant["old"], mutant["new"]))
+    with warnings.catch_warnings(action="ignore"):
+        subject = probe.open_subject(changed, seed=1)
+        assert probe.run_check(subject, "trains").passed, "a plain run would show this as well"
+        result = probe.run_check(subject, mutant["check"])
+    assert not result.passed, f"not caught: {result.measured}"
+    assert not re.match(r"\w+Error", result.measured) or mutant["name"] in ("pickled", "ckpt-without-stats"), result
+    assert result.hint
+
+
+def test_enough_mutants():
+    """Would break: a table that shrinks, two mutants of one name."""
+    assert len({mutant["name"] for mutant in MUTANTS}) == len(MUTANTS) >= 11 + 15
+    notes = {int(number) for mutant in MUTANTS for number in re.findall(r"notes (\d+)", mutant["source"])}
+    assert notes == {1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 17}  # the others are of pixels, replay and epsilon

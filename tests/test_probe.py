@@ -1,0 +1,141 @@
+"""scripts/probe.py: it passes what is right, names what is wrong, and says so when a file is none of ours.
+
+tests/mutations holds the list of mistakes that it must catch."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from conftest import ALGOS, NAMES, ROOT, command_line
+
+PROBE = ROOT / "scripts" / "probe.py"
+
+
+def probe(*flags, cwd) -> tuple[int, str, str]:
+    process = command_line(*flags, script=PROBE, cwd=cwd)
+    out, err = process.communicate(timeout=300)
+    return process.returncode, out, err
+
+
+def edited(name: str, *edits: tuple[str, str]) -> str:
+    """Text of an algorithm's file with each edit made, which must apply exactly once."""
+    text = (ALGOS / f"{name}.py").read_text()
+    for old, new in edits:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    return text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_right_file_passes(name, tmp_path):
+    """A renamed copy in another folder. Would break: a false alarm, a check tied to the name or place of a file."""
+    (tmp_path / "my_experiment.py").write_text((ALGOS / f"{name}.py").read_text())
+    status, out, err = probe("my_experiment.py", "--seed", 7, cwd=tmp_path)
+    assert (status, err) == (0, ""), out
+    assert "FAIL" not in out and re.search(r"(\d+) checks, 0 failed", out).group(1) == str(out.count("\npass"))
+    assert [path.name for path in tmp_path.iterdir()] == ["my_experiment.py"]
+
+
+def test_agent_of_the_notes(tmp_path):
+    """The Pendulum agent that never learned: (n,) - (n, 1), GAE without a mask, the critic at 1e-5, one full batch."""
+    groups = "[dict(params=[*agent.actor_mean.parameters(), agent.actor_logstd]),"
+    groups += " dict(params=agent.critic.parameters(), lr=1e-5)]"
+    text = edited(
+        "ppo_continuous",
+        ("logratio = logprob - old_logprob", "logratio = logprob - old_logprob.unsqueeze(1)"),
+        (" * (1 - dones[t]) * advantages[-1]", " * advantages[-1]"),
+        ("torch.optim.Adam(agent.parameters(),", f"torch.optim.Adam({groups},"),
+        ("num_envs: int = 64", "num_envs: int = 1"),
+        ("num_steps: int = 64", "num_steps: int = 2048"),
+        ("num_minibatches: int = 2", "num_minibatches: int = 1"),
+    )
+    (tmp_path / "pendulum.py").write_text(text)
+    exact = [name for name in checks(tmp_path) if not name.startswith("learns")]
+    status, out, err = probe("pendulum.py", "--json", "--only", *exact, cwd=tmp_path)
+    failed = {row["check"]: row for row in json.loads(out) if not row["passed"]}
+    assert (status, err) == (1, "")
+    assert set(failed) == {"gae", "rows-are-independent", "clipping", "advantages", "annealing"}
+    assert failed["rows-are-independent"]["section"] == "update"
+    assert "(n, 1)" in failed["rows-are-independent"]["hint"]
+    assert failed["gae"]["section"] == "compute_gae" and "no mask of `done`" in failed["gae"]["hint"]
+    assert "never learns" in failed["annealing"]["hint"]
+
+
+def checks(folder) -> list[str]:
+    """Names of all checks."""
+    status, out, err = probe(ALGOS / "ppo_continuous.py", "--list", cwd=folder)
+    assert (status, err) == (0, "")
+    return [line.split()[0] for line in out.splitlines()]
+
+
+def test_learned_checks_catch_it_too(tmp_path):
+    """Would break: thresholds so wide that an agent which learns nothing passes."""
+    dead = edited("ppo_continuous", ("            loss.backward()\n", "            (0 * loss).backward()\n"))
+    (tmp_path / "dead.py").write_text(dead)
+    learned = [name for name in checks(tmp_path) if name.startswith("learns")]
+    assert len(learned) == 9
+    status, out, _ = probe("dead.py", "--json", "--only", *learned, cwd=tmp_path)
+    assert status == 1 and [row["check"] for row in json.loads(out) if row["passed"]] == []
+
+
+@pytest.mark.parametrize(
+    ("mistake", "check"),
+    [
+        (("agent.normalize(obs), terminateds if", "agent.normalize(obs), dones if"), "learns-endless-value"),
+        (("gamma * values[1:] * (1 - terminateds)", "values[1:] * (1 - terminateds)"), "learns-discounting"),
+        (("return x if self.args.norm_obs else obs", "return obs"), "learns-behind-an-offset"),
+        (("agent.obs_rms.update(obs[:-1][valids])", "agent.obs_rms.count or agent.obs_rms.update(obs[:-1][valids])"),
+         "learns-while-observations-drift"),
+        (("+ gamma * gae_lambda * (1 - dones[t]) * advantages[-1]", "+ gamma * gae_lambda * dones[t] * advantages[-1]"),
+         "learns-delayed-reward"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_learned_check_of_its_mistake(mistake, check, tmp_path):
+    """Would break: a learned check that its own mistake passes."""
+    (tmp_path / "wrong.py").write_text(edited("ppo_continuous", mistake))
+    status, out, _ = probe("wrong.py", "--only", check, cwd=tmp_path)
+    assert status == 1 and f"FAIL  {check}" in out
+
+
+def test_output(tmp_path):
+    """Would break: a failure without its section and hint; JSON that is none; a check that --only does not keep out."""
+    text = edited("ppo_continuous", ("policy_loss = -torch.min(", "policy_loss = torch.min("))
+    (tmp_path / "wrong.py").write_text(text)
+    status, out, err = probe("wrong.py", "--only", "clipping", "gae", cwd=tmp_path)
+    lines = out.splitlines()
+    assert (status, err, len(lines)) == (1, "", 5)
+    assert lines[1].startswith("pass  gae") and lines[2].startswith("FAIL  clipping")
+    assert lines[3].strip() == "look at update: the sign of the policy loss: it lowers good actions"
+    assert lines[4].startswith("2 checks, 1 failed")
+    status, out, _ = probe("wrong.py", "--only", "gae", "--json", cwd=tmp_path)
+    assert status == 0 and [sorted(row) for row in json.loads(out)] == [
+        ["check", "expected", "hint", "measured", "passed", "section"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "words"),
+    [
+        (None, [], "wrong.py does not exist"),
+        ("import nothing_of_this_name", [], "cannot be imported (ModuleNotFoundError"),
+        ("x = 1", [], "has no Args, make_envs, Agent, compute_gae, update, evaluate, train"),
+        ("x = 1", ["--only", "gea"], "--only gea: no such check; --list shows them"),
+    ],
+)
+def test_bad_input(text, flags, words, tmp_path):
+    if text is not None:
+        (tmp_path / "wrong.py").write_text(text)
+    status, out, err = probe("wrong.py", *flags, cwd=tmp_path)
+    assert (status, out, len(err.splitlines())) == (2, "", 1) and words in err
+
+
+def test_file_that_does_not_run(tmp_path):
+    """Would break: forty failures in place of the one that matters."""
+    text = edited("ppo_continuous", ("    started, (train_backend", "    1 / 0\n    started, (train_backend"))
+    (tmp_path / "wrong.py").write_text(text)
+    done = subprocess.run([sys.executable, PROBE, "wrong.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stdout.count("FAIL") == 1 and "ZeroDivisionError" in done.stdout
