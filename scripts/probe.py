@@ -159,7 +159,7 @@ class Aim(Shown):
 
 
 class Far(Aim):
-    """Aim, seen through an offset of 1000 and a scale of 0.01 ... 100."""
+    """Aim, seen through an offset of 1000 and a scale of 100."""
 
     def reset(self, *, seed=None, options=None):
         obs, info = super().reset(seed=seed)
@@ -433,12 +433,14 @@ def close(error: float, limit: float = 1e-3) -> tuple[str, str, bool]:
 
 @check("train", "the file does not run: a plain run on a small environment shows the same error")
 def trains(subject: Subject):
+    """The file trains on a small environment and returns a summary."""
     trace = subject.trace
     return f"{len(trace.updates)} updates", "some", len(trace.updates) > 2
 
 
 @check("compute_gae", "the advantages are not those of equation 16")
 def gae(subject: Subject):
+    """compute_gae on random rewards, values and ends, against the sum of equation 16 in float64."""
     module, generator = subject.load(), torch.Generator().manual_seed(subject.seed)
     T, N, gamma, lam = 16, 8, 0.9, 0.6
     rewards, values = torch.randn(T, N, generator=generator), torch.randn(T + 1, N, generator=generator)
@@ -526,6 +528,7 @@ def sampling(subject: Subject):
 
 @check("Agent", "what the environment gets leaves the action space, or is not the clipped or squashed action")
 def bounds(subject: Subject):
+    """Actions from -3 to 3 through to_env, clipped and squashed to [-0.5, 0.8]."""
     module, worst = subject.load(), 0.0
     space = box(2, -0.5, 0.8)
     action = torch.linspace(-3, 3, 601)[:, None].expand(-1, 2)
@@ -711,6 +714,7 @@ def first_ratio(subject: Subject):
 
 @check("train", "a tensor of the batch has another shape: it will broadcast")
 def shapes(subject: Subject):
+    """Log-probabilities, advantages, targets and old values of every minibatch have the shape (minibatch,)."""
     wrong = set()
     for record in subject.trace.updates:
         for mb in record["minibatches"]:
@@ -723,6 +727,7 @@ def shapes(subject: Subject):
 
 @check("train", "reset rows, the step after an episode's end, reach the loss, or valid rows are lost")
 def reset_rows(subject: Subject):
+    """The batch holds each valid step once, and no reset row."""
     trace, extra, lost = subject.trace, 0, 0
     for k, record in enumerate(trace.updates):
         places = trace.rows(k)
@@ -759,6 +764,7 @@ def stored_actions(subject: Subject):
 
 @check("train", "old values are not those of the rollout's states")
 def stored_values(subject: Subject):
+    """Old values of the batch against the agent's own values of the states in the protocol."""
     return close(batch_error(subject, "old_value", "value"))
 
 
@@ -803,6 +809,7 @@ def advantages(subject: Subject):
 
 @check("train", "rewards are not divided by the deviation of the discounted return of the rows so far")
 def reward_normalisation(subject: Subject):
+    """With --norm-reward: rewards over the deviation of all discounted returns so far, clipped to +-10."""
     trace = Trace(subject, norm_reward=True)
     discounted, seen, worst = np.zeros(trace.args.num_envs), [], 0.0
     for call, truth in zip(trace.gae_calls, trace.truth):
@@ -852,6 +859,7 @@ def minibatches(subject: Subject):
 
 @check("update", "the gradient is not clipped to --max-grad-norm")
 def gradient_clipping(subject: Subject):
+    """With --max-grad-norm 0.001 no step sees a longer gradient."""
     norms = [norm for record in Trace(subject, max_grad_norm=1e-3).updates for norm in record["norms"]]
     return f"largest norm {max(norms, default=math.nan):.1e}", "1.0e-03", bool(norms) and max(norms) < 1.01e-3
 
@@ -897,6 +905,7 @@ def derivatives(subject: Subject):
 
 @check("Agent", "a parameter is outside the loss or outside the optimiser")
 def gradients_reach_everything(subject: Subject):
+    """Every parameter has a gradient, and has changed by the end of the run."""
     trace = subject.trace
     names = [name for name, _ in trace.updates[0]["agent"].named_parameters()]
     missing = [name for name in names if name not in trace.learned]
@@ -908,6 +917,7 @@ def gradients_reach_everything(subject: Subject):
 
 @check("train", "the learning rate does not fall linearly to 0, or not every parameter has it")
 def annealing(subject: Subject):
+    """The learning rate of every parameter in each update: linear to 0, or constant with --no-anneal-lr."""
     trace, args, worst, step = subject.trace, subject.trace.args, 0.0, 0
     for record, truth in zip(trace.updates, trace.truth):
         right = args.learning_rate * (1 - step / args.total_timesteps)
@@ -960,6 +970,7 @@ def no_resets_between_rollouts(subject: Subject):
 
 @check("make_envs", "environments share a seed, or evaluation plays with the seeds of training")
 def seeds(subject: Subject):
+    """Seeds of the environments in training and evaluation, and with another --seed, have none in common."""
     trace = subject.trace
     train, test = (
         [env.seeds[0] if env.seeds else None for env in envs] for envs in (trace.train_envs, trace.eval_envs)
@@ -978,6 +989,7 @@ def seeds(subject: Subject):
 
 @check("train", "something draws from a generator that --seed does not set")
 def same_seed_twice(subject: Subject):
+    """Two runs with one seed end with the same evaluation and the same weights, bit for bit."""
     states = []
     for _ in range(2):
         random.seed(), np.random.seed(), torch.seed()
@@ -993,6 +1005,7 @@ def same_seed_twice(subject: Subject):
 
 @check("evaluate", "evaluation changes the agent: statistics or weights must be frozen")
 def evaluation_is_frozen(subject: Subject):
+    """Weights and statistics before and after the evaluation are equal."""
     changed = set()
     for before, after, _ in subject.trace.evaluations:
         changed |= {name for name, tensor in after.state_dict().items() if not torch.equal(tensor, before[name])}
@@ -1001,6 +1014,7 @@ def evaluation_is_frozen(subject: Subject):
 
 @check("evaluate", "not the raw returns of each environment's first episode, played by the policy's mode")
 def evaluation_returns(subject: Subject):
+    """Returns and actions of the evaluation against the protocol: first episodes, by the policy's mode."""
     trace = subject.trace
     _, agent, ours = trace.evaluations[-1]
     theirs, worst = [], 0.0
@@ -1074,41 +1088,49 @@ def near(ours, theirs, limit: float) -> tuple[str, str, bool]:
 
 @check("update", "the value network does not learn: its loss, its learning rate, or its targets")
 def learns_constant_value(subject: Subject):
+    """One step that pays 1: the value is 1."""
     return near(learn(subject, "Constant", [0.0])[0], [1.0], 0.1)
 
 
 @check("Agent", "the value network does not see the observation of its own row")
 def learns_value_of_observation(subject: Subject):
+    """One step that pays the observation: the value is the observation."""
     return near(learn(subject, "Shown", [-1.0, 1.0])[0], [-1.0, 1.0], 0.2)
 
 
 @check("compute_gae", "rewards are not discounted back by gamma over one step")
 def learns_discounting(subject: Subject):
+    """Two steps, the second pays 1, gamma 0.9: the values are 0.9 and 1."""
     return near(learn(subject, "TwoSteps", [0.0, 1.0])[0], [0.9, 1.0], 0.07)
 
 
 @check("update", "the policy does not move towards actions with a positive advantage")
 def learns_better_action(subject: Subject):
+    """One step; the best action is 0.5."""
     return near(learn(subject, "Better", [0.0])[1], [0.5], 0.2)
 
 
 @check("Agent", "the policy does not see the observation, or actions and advantages of different rows are paired")
 def learns_action_of_observation(subject: Subject):
+    """One step; the best action is half the observation."""
     return near(learn(subject, "Aim", [-1.0, 1.0])[1], [-0.5, 0.5], 0.2)
 
 
 @check("train", "a time limit is treated as a terminal state: the value stays far below 1 / (1 - gamma)")
 def learns_endless_value(subject: Subject):
+    """Pays 1 for ever, cut every 10 steps, gamma 0.9: the value is 10, not 6.5."""
     return near(learn(subject, "Endless", [0.0], total_timesteps=40_000)[0], [10.0], 1.0)
 
 
 @check("compute_gae", "credit is lost over a step, or leaks over a reset into the next episode")
 def learns_delayed_reward(subject: Subject):
+    """The first of two actions decides what the second step pays."""
     return near(learn(subject, "Delayed", [0.0])[1], [0.5], 0.2)
 
 
 @check("Agent", "observations are not standardised: large offsets and scales keep the networks from learning")
 def learns_behind_an_offset(subject: Subject):
+    """The best action is half of what is seen through an offset of 1000 and a scale of 100."""
     return near(learn(subject, "Far", [900.0, 1100.0])[1], [-0.5, 0.5], 0.25)
 
 

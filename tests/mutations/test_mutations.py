@@ -62,3 +62,14 @@ def test_enough_mutants():
     assert len({mutant["name"] for mutant in MUTANTS}) == len(MUTANTS) >= 11 + 15
     notes = {int(number) for mutant in MUTANTS for number in re.findall(r"notes (\d+)", mutant["source"])}
     assert notes == {1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 17}  # the others are of pixels, replay and epsilon
+
+
+def test_table_in_the_documentation(probe):
+    """Would break: docs/probe.md left behind by mutants.txt or by the checks."""
+    page = (ROOT / "docs" / "probe.md").read_text().splitlines()
+    for m in MUTANTS:
+        section = probe.CHECKS[m["check"]][1]
+        assert f"| {m['name']} | {m['mistake']} | {m['source']} | `{m['check']}` | {section} |" in page
+    described = [line for line in page if line.startswith("| `")]
+    checks = [(name, section, " ".join(f.__doc__.split())) for name, (f, section, _) in probe.CHECKS.items()]
+    assert described == [f"| `{name}` | {section} | {text} |" for name, section, text in checks]
