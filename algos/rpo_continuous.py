@@ -331,7 +331,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     check(args.resume or not run_dir.exists(), f"{run_dir} exists already; wait a second or choose another --exp-name")
     run_dir.mkdir(parents=True, exist_ok=True)
     git = dict(shell=True, capture_output=True, text=True, cwd=Path(__file__).resolve().parent)
-    commit = subprocess.run("git rev-parse --short HEAD", **git).stdout.strip() or "unknown"
+    commit = subprocess.run("git describe --always --dirty --exclude '*'", **git).stdout.strip() or "unknown"
     versions = {name: str(sys.modules[name].__version__) for name in ("torch", "numpy", "gymnasium", train_backend)}
     run = {"algo": Path(__file__).stem, "env_id": args.env_id, "seed": args.seed, "device": str(device)}
     run |= {"total_timesteps": args.total_timesteps, "args": asdict(args), "versions": versions, "commit": commit}

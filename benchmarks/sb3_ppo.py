@@ -54,7 +54,7 @@ def train(args: Args) -> dict:
     torch.set_num_threads(args.torch_threads)
     run_dir = Path(args.runs_dir) / f"{args.env_id}__{args.exp_name}__{args.seed}__{int(started)}"
     run_dir.mkdir(parents=True)
-    git = ["git", "-C", str(Path(__file__).resolve().parent), "rev-parse", "--short", "HEAD"]
+    git = ["git", "-C", str(Path(__file__).resolve().parent), "describe", "--always", "--dirty", "--exclude", "*"]
     commit = subprocess.run(git, capture_output=True, text=True).stdout.strip() or "unknown"
     run = {"algo": Path(__file__).stem, "env_id": args.env_id, "seed": args.seed, "device": "cpu", "args": asdict(args)}
     run |= {"versions": {"torch": str(torch.__version__), "stable-baselines3": stable_baselines3.__version__}}

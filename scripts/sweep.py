@@ -12,6 +12,7 @@ the script and the checkpoint travel with the task, the run folder comes back wi
 
 import contextlib
 import fcntl
+import functools
 import importlib.util
 import io
 import itertools
@@ -110,8 +111,9 @@ def seed_list(items: tuple[str, ...]) -> list[int]:
     """("1-3", "7") -> [1, 2, 3, 7]"""
     ranges = [re.fullmatch(r"(\d+)(?:-(\d+))?", item) for item in items]
     check(all(ranges), f"--seeds {' '.join(items)}: give numbers and ranges such as 1-10")
-    seeds = [seed for first, last in (r.groups() for r in ranges) for seed in range(int(first), int(last or first) + 1)]
-    check(seeds, f"--seeds {' '.join(items)} is empty")
+    ranges = [range(int(first), int(last or first) + 1) for first, last in (r.groups() for r in ranges)]
+    check(all(ranges), f"--seeds {' '.join(items)} holds an empty range")
+    seeds = [seed for numbers in ranges for seed in numbers]
     return list(dict.fromkeys(seeds))
 
 
@@ -121,8 +123,10 @@ def expand(options: Options, common: list[str]) -> list[Job]:
     grid = [item.partition("=")[::2] for item in options.grid]
     grid = [(name.strip("-").replace("_", "-"), values.split(",")) for name, values in grid]
     check(all(name and all(values) for name, values in grid), f"--grid {' '.join(options.grid)}: give NAME=v1,v2")
-    names = [name for name, _ in grid] + [flag.strip("-").partition("=")[0] for flag in common if flag.startswith("--")]
-    clash = {name.replace("_", "-") for name in names} & {name.replace("_", "-") for name in (*OURS, "resume")}
+    given = [flag.strip("-").partition("=")[0] for flag in common if flag.startswith("--")]
+    given, varied = ({name.replace("_", "-").removeprefix("no-") for name in n} for n in (given, [g for g, _ in grid]))
+    check(not given & varied, f"--{' --'.join(sorted(given & varied))} is in --grid and behind -- as well")
+    clash = (given | varied) & {name.replace("_", "-") for name in (*OURS, "resume")}
     check(not clash, f"--{' --'.join(sorted(clash))} is for the sweep to set")
     check(re.fullmatch(r"[\w.+-]*", options.tag), f"--tag {options.tag} is not one word")
     check(options.workers > 0, f"--workers must be positive, not {options.workers}")
@@ -348,9 +352,7 @@ def ray_runner(options: Options, stop: list[int]):
     variables = environment(max(1, int(options.num_cpus))) | ({} if num_gpus else {"CUDA_VISIBLE_DEVICES": ""})
 
     def run(job: Job, slot: int) -> Iterator[str]:
-        git = ["git", "-C", str(job.script.resolve().parent), "rev-parse", "--short", "HEAD"]
-        commit = subprocess.run(git, capture_output=True, text=True).stdout.strip() or "unknown"
-        folder = prepare(job, options.runs_dir)
+        commit, folder = commit_of(job.script), prepare(job, options.runs_dir)
         resume, archive = (folder.name, pack(folder, options.runs_dir)) if folder else ("", b"")
         stream = task.remote(job.script.name, job.script.read_bytes(), job.flags, resume, archive, variables)
         state, code, told = "waiting", None, False
@@ -401,6 +403,14 @@ def declare(jobs: list[Job], runs_dir: Path) -> None:
     os.replace(aside, file)
 
 
+@functools.cache
+def commit_of(script: Path) -> str:
+    """As the script records it."""
+    git = "git describe --always --dirty --exclude '*'"
+    folder = script.resolve().parent
+    return subprocess.run(git, shell=True, capture_output=True, text=True, cwd=folder).stdout.strip() or "unknown"
+
+
 def table(jobs: list[Job], times: list[float]) -> list[str]:
     """Script x environment: how many runs are in which state, and the time left by the mean of the runs so far."""
     states = "done", "running", "failed", "waiting"
@@ -441,6 +451,7 @@ def settle(job: Job, code: int, runs_dir: Path, stop: list[int]) -> None:
 def work(jobs: list[Job], run, slots: int, runs_dir: Path, stop: list[int]) -> None:
     """Keep the slots busy until every job is done or has failed twice, or a signal stops it all."""
     waiting, active, times, drawn = deque(job for job in jobs if job.state == "waiting"), {}, [], []
+    told = False
     while active or (waiting and not stop):
         for slot, (job, steps) in list(active.items()):
             try:
@@ -456,6 +467,8 @@ def work(jobs: list[Job], run, slots: int, runs_dir: Path, stop: list[int]) -> N
                 word = job.state if job.state != "waiting" else "stopped" if stop else "to be tried again"
                 if not sys.stdout.isatty():
                     print(f"{ended}/{len(jobs)} {job.name} {word} after {seconds:.0f} s: {job.outcome}", flush=True)
+        if stop and active and not told:
+            told = not print(f"stopping: {len(active)} runs save their checkpoints", flush=True)
         for slot in range(slots):
             if slot not in active and waiting and not stop:
                 job = waiting.popleft()
@@ -480,12 +493,17 @@ def main(options: Options, common: list[str]) -> int:
     for job in jobs:
         job.state = "done" if find(job, runs)[0] == "skip" else "waiting"
     before = sum(job.state == "done" for job in jobs)
+    done = [(job, find(job, runs)[1][0]) for job in jobs if job.state == "done"]
+    old = [folder for job, folder in done if read(folder / "summary.json").get("commit") != commit_of(job.script)]
+    if old:
+        print(f"{len(old)} of the runs that are done are of another commit than the script's, for example {old[0]}")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: stop.append(number))
     run = ray_run or local_runner(options, jobs, runs_lock, stop)
     work(jobs, run, len(jobs) if options.ray else options.workers, runs_dir, stop)
     count = Counter(job.state for job in jobs)
-    print(f"{len(jobs)} runs: {before} done before, {count['done'] - before} now, {count['failed']} failed")
+    left = f", {count['waiting']} not done" * bool(stop)
+    print(f"{len(jobs)} runs: {before} done before, {count['done'] - before} now, {count['failed']} failed{left}")
     for job in jobs:
         if job.state == "failed":
             log, script, seed = log_file(job, runs_dir), job.script, job.args["seed"]

@@ -3,6 +3,7 @@
 import csv
 import importlib.util
 import json
+import math
 import os
 import re
 import shutil
@@ -82,12 +83,19 @@ def test_intervals(plot):
     assert np.isnan(plot.interval(np.array([[5.0]]), "mean", 100)).all()  # one run says nothing about its spread
 
 
-def test_permutation(plot):
-    """5 runs above 5 others is one of 252 regroupings, and so is the reverse. Would break: a one-sided test."""
+def test_difference(plot):
+    """5 runs above 5 others is one of 252 regroupings, and so is the reverse. The IQM of five is the mean of the middle
+    three. Would break: a one-sided test, an IQM of differences, seeds that are resampled in pairs."""
     a, b = np.array([1.0, 2, 3, 4, 5]), np.array([11.0, 12, 13, 14, 15])
-    assert plot.p_value(a, b, "mean") == pytest.approx(2 / 252)
-    assert plot.p_value(a[:3], b[:3], "mean") == pytest.approx(2 / 20)
-    assert plot.p_value(a, a, "mean") == 1
+    assert plot.difference(a, b, "mean", 200)["p"] == pytest.approx(2 / 252)
+    assert plot.difference(a[:3], b[:3], "mean", 200)["p"] == pytest.approx(2 / 20)
+    assert plot.difference(a, a, "mean", 200)["p"] == 1
+    a, b = np.array([20.0, 50, 10, 10, 10]), np.array([10.0, 50, 0, 0, 50])  # middle three: 10 10 20 and 0 10 50
+    row = plot.difference(a, b, "iqm", 2000)
+    assert row["difference"] == pytest.approx(40 / 3 - 60 / 3) and row["low"] < row["difference"] < row["high"]
+    one, other = np.array([0.0, 0, 3]), np.array([0.0, 0, 3])  # each mean is 3 in 1 of 27 draws and 0 in 8 of 27
+    row = plot.difference(one, other, "mean", 4000)
+    assert (row["low"], row["difference"], row["high"]) == (-2, 0, 2)  # +-3 in 8 of 729 each, +-2 and more in 74
 
 
 def test_probability_of_improvement(plot):
@@ -98,17 +106,27 @@ def test_probability_of_improvement(plot):
     assert 0 <= low < point < high <= 1
 
 
-def test_comparison_is_paired_and_needs_enough_seeds(plot):
-    """Would break: a difference that mixes seeds up, its sign, or one called significant on three seeds."""
+def test_comparison_needs_enough_seeds(plot):
+    """Would break: the sign of a difference, or one called significant on three seeds."""
     options = plot.Options(inputs=())
-    rows = rows_of(plot, {"a": [1, 10, 100], "b": [3, 13, 104]})
+    rows = rows_of(plot, {"a": [1, 2, 3], "b": [11, 12, 13]})
     rows.reverse()
     (row,) = plot.comparison_table(rows, "eval_return_mean", options)
-    assert (row["exp_name"], row["against"], row["difference"], row["low"], row["high"]) == ("b", "a", 3, 2, 4)
-    assert row["significant"] == "no"  # every difference is positive, but p cannot be below 0.1
+    assert (row["exp_name"], row["against"], row["difference"]) == ("b", "a", 10) and row["low"] > 0
+    assert row["significant"] == "no"  # p cannot be below 0.1
     rows = rows_of(plot, {"a": [1, 2, 3, 4, 5], "b": [11, 12, 13, 14, 15]})
     (row,) = plot.comparison_table(rows, "eval_return_mean", options)
     assert (row["difference"], row["significant"], row["probability"]) == (10, "yes", 1)
+
+
+def test_baseline(plot):
+    """Would break: pairs of many experiments that nobody asked for; a baseline that is compared with itself."""
+    rows = rows_of(plot, {name: [1, 2] for name in "abcde"})
+    pairs = [(r["exp_name"], r["against"]) for r in plot.comparison_table(rows, "eval_return_mean", plot.Options(()))]
+    assert pairs == [(name, "a") for name in "bcde"]
+    options = plot.Options((), baseline="c")
+    pairs = [(r["exp_name"], r["against"]) for r in plot.comparison_table(rows, "eval_return_mean", options)]
+    assert pairs == [(name, "c") for name in "abde"]
 
 
 # ---- reading -------------------------------------------------------------------------------------------------------
@@ -133,19 +151,83 @@ def test_export(plot, tmp_path):
 
 
 def test_curve_of_a_resumed_run(plot, tmp_path):
-    """Would break: points that were done again counted twice, the pause between two sessions counted as training."""
-    run = make_run(tmp_path, points=((10, 1.0), (20, 2.0), (30, 3.0)))
-    (first,) = run.glob("events*")
-    start = writer_start(run)
-    shutil.move(first, first.with_name(first.name.replace(str(start), str(start - 100_000))))
-    with SummaryWriter(run) as writer:
-        opened = writer_start(run) if len(list(run.glob("events*"))) == 1 else start
-        writer.add_scalar("charts/episodic_return", 5.0, 25, walltime=opened + 30)
-    rows = plot.read_curve(run, total_timesteps=100, bins=100)
-    values = [(step, value) for step, metric, value in rows if metric == plot.CURVE]
-    clocks = [value for _, metric, value in rows if metric == plot.CLOCK]
-    assert values == [(10, 1.0), (20, 2.0), (25, 5.0)]
-    assert clocks == pytest.approx([60, 120, 150], abs=2)
+    """1 ms a step; a checkpoint at step 100, killed at 195, 100,000 s later resumed. Episodes end at 64, 128, 192; and,
+    as a resumed run starts new ones, at 164. Would break: what was done again counted twice, the pause counted."""
+    run, start = tmp_path / "run", 1_700_000_000.0
+    for opened, first, last, ends in ((start, 0, 195, (64, 128, 192)), (start + 1e5, 100, 200, (164,))):
+        with SummaryWriter(run, purge_step=first + 1, filename_suffix=str(opened)) as writer:
+            for step in range(first + 5, last + 1, 5):
+                writer.add_scalar("charts/SPS", 1000.0, step, walltime=opened + (step - first) / 1000)
+            for step in ends:
+                writer.add_scalar("charts/episodic_return", step, step, walltime=opened + (step - first) / 1000)
+    files = sorted(run.glob("events*"), key=lambda file: file.name.split(".")[-2:])
+    for file, opened in zip(files, (start, start + 1e5)):
+        set_opening(file, opened)
+    rows = plot.read_curve(run, total_timesteps=200, bins=200)
+    assert [(step, value) for step, metric, value in rows if metric == plot.CURVE] == [(64, 64), (164, 164)]
+    assert [value for _, metric, value in rows if metric == plot.CLOCK] == pytest.approx([0.064, 0.164], abs=1e-3)
+
+
+def set_opening(file, opened: float) -> None:
+    """Give the first events of a file, which are stamped with now, the time of its opening."""
+    from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    events = list(LegacyEventFileLoader(str(file)).Load())
+    for event in events:
+        event.wall_time = min(event.wall_time, opened) if not event.HasField("summary") else event.wall_time
+    with file.open("wb") as stream:
+        for event in events:
+            RecordWriter(stream).write(event.SerializeToString())
+    file.rename(file.with_name(f"events.out.tfevents.{int(opened)}.host.1.0"))
+
+
+def test_runs_of_other_flags_are_not_averaged(tmp_path):
+    """Would break: one row for seeds that trained with different settings."""
+    for seed, gamma in ((1, 0.9), (2, 0.99)):
+        run = make_run(tmp_path / "runs", seed=seed)
+        summary = json.loads((run / "summary.json").read_text())
+        summary["args"] |= {"gamma": gamma, "seed": seed}
+        (run / "summary.json").write_text(json.dumps(summary))
+        (run / "config.json").write_text(json.dumps(summary))
+    status, out, err = call("runs", "--allow-incomplete", cwd=tmp_path)
+    assert (status, out) == (1, "") and "runs of ppo on E-v1 have different --gamma" in err
+
+
+def test_run_that_goes_on_is_not_finished(tmp_path):
+    """Would break: the score of the first 20 steps for a run that was resumed to make more of them."""
+    make_run(tmp_path / "runs", seed=1)
+    run = make_run(tmp_path / "runs", seed=2)
+    config = json.loads((run / "config.json").read_text())
+    config["args"] |= {"total_timesteps": 2000}
+    (run / "config.json").write_text(json.dumps(config))
+    status, _, err = call("runs", cwd=tmp_path)
+    assert status == 1 and "ppo on E-v1 with seed 2 is not finished" in err
+
+
+def test_what_else_is_missing(plot):
+    """Would break: a seed without a curve, a score that is no number, an experiment without a score."""
+    rows = rows_of(plot, {"a": [1, 2], "b": [1, math.nan]})
+    curve = dict(rows[0]) | {"metric": plot.CURVE}
+    lines = plot.problems([*rows, curve, curve | {"exp_name": "c"}], "eval_return_mean")
+    assert lines == ["c on E-v1 has no eval_return_mean", "a on E-v1 has no learning curve of seeds 2",
+                     "b on E-v1 with seed 2 scores nan"]  # fmt: skip
+    (row,) = plot.comparison_table(rows, "eval_return_mean", plot.Options(()))
+    assert math.isnan(row["p"]) and row["significant"] == "no"
+
+
+def test_all_inputs_are_checked_first(tmp_path):
+    """Would break: figures of the first file before the second one is refused; files that lose a part of their name."""
+    for name, seeds in (("study-1.0", (1, 2)), ("study-1.5", (1,))):
+        for seed in seeds:
+            make_run(tmp_path / name, seed=seed)
+        make_run(tmp_path / name, "rpo", seed=1)
+        assert call(name, "--export", f"results/{name}.csv", "--allow-incomplete", cwd=tmp_path)[0] == 0
+    shutil.rmtree(tmp_path / "curves")
+    status, out, err = call("results/study-1.5.csv", "results/study-1.0.csv", cwd=tmp_path)
+    assert (status, out, (tmp_path / "curves").exists()) == (1, "", False) and "study-1.0 is incomplete" in err
+    assert call("results/study-1.5.csv", "--output", "a.b", cwd=tmp_path)[0] == 0
+    assert (tmp_path / "a.b/study-1.5.svg").is_file() and (tmp_path / "a.b/study-1.5_scores.csv").is_file()
 
 
 def test_same_bytes_again(tmp_path):
@@ -184,6 +266,7 @@ def test_incomplete(case, tmp_path):
     assert (status, err) == (0, "") and "**Incomplete set**" in out
     assert "INCOMPLETE SET" in (tmp_path / "curves/set.svg").read_text()
     assert "INCOMPLETE SET" in (tmp_path / "curves/set.html").read_text()
+    assert "incomplete" in (tmp_path / "curves/set_scores.csv").read_text()
     # the exported file knows it too
     status, out, err = call("results/set.csv", "--output", "again", cwd=tmp_path)
     assert status == 1 and "is incomplete" in err and not (tmp_path / "again").exists()
@@ -196,7 +279,11 @@ def test_incomplete(case, tmp_path):
         (["empty"], "no run folder in empty"),
         (["text.csv"], "text.csv is no CSV with the columns exp_name,env_id,seed,step,metric,value,commit"),
         (["runs", "--bins", "1"], "--bins must be at least 2"),
-        (["runs", "--exp-names", "sac"], "has no finished run"),
+        (["runs", "--exp-names", "ppo", "sac"], "runs has no sac (--exp-names)"),
+        (["runs", "--statistic", "iqm"], "--statistic iqm cuts nothing off 1 seeds"),
+        (["number.csv"], "number.csv, line 2: seed, step and value must be numbers"),
+        (["runs", "--export", "empty"], "--export empty is a folder"),
+        (["runs", "--output", "text.csv"], "--output text.csv is a file"),
         (["text.csv", "--export", "a.csv"], "--export takes run folders"),
         (["broken"], "summary.json is not a run's summary"),
         (["binary.csv"], "binary.csv is no CSV"),
@@ -207,6 +294,7 @@ def test_bad_input(flags, words, tmp_path):
     make_run(tmp_path / "runs")
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "number.csv").write_text("exp_name,env_id,seed,step,metric,value,commit\na,E,1,1,sps,fast,c\n")
     (tmp_path / "binary.csv").write_bytes(bytes(range(256)))
     (make_run(tmp_path / "broken") / "summary.json").write_text('{"eval_returns": 3}')
     before = sorted(tmp_path.rglob("*"))

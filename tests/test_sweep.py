@@ -158,13 +158,6 @@ def test_names_and_flags():
     assert usual.args["exp_name"] == "rpo_continuous-paper" and usual.args["device"] == "cpu"
 
 
-def test_a_default_is_what_the_common_flags_say(folder):
-    """Would break: names that call a value special which every run has."""
-    jobs = sweep.expand(options("fake.py", grid=("lr=0.5,1.0", "tail=True,False")), ["--lr", "1", "--no-tail"])
-    assert [job.args["exp_name"] for job in jobs] == ["fake-lr=0.5-tail", "fake-lr=0.5", "fake-tail", "fake"]
-    assert [job.args["lr"] for job in jobs] == [0.5, 0.5, 1, 1]
-
-
 BAD = [
     ("missing.py", {}, [], "missing.py does not exist"),
     ("broken.py", {}, [], "broken.py"),
@@ -173,6 +166,9 @@ BAD = [
     ("fake.py", {}, ["--rpo-alpha", "1"], "fake.py does not take the flags: Unrecognized options: --rpo-alpha"),
     ("fake.py", {}, ["--lr", "much"], "fake.py does not take the flags: Error parsing --lr"),
     ("fake.py", {"grid": ("rpo-alpha=1,2",)}, [], "--rpo-alpha"),
+    ("fake.py", {"grid": ("lr=1,2",)}, ["--lr", "3"], "--lr is in --grid and behind -- as well"),
+    ("fake.py", {"grid": ("tail=True,False",)}, ["--no-tail"], "--tail is in --grid and behind -- as well"),
+    ("fake.py", {"seeds": ("1-3", "10-5")}, [], "--seeds 1-3 10-5 holds an empty range"),
     ("fake.py", {"grid": ("lr=1,much",)}, [], "--lr"),
     ("fake.py", {"grid": ("tail=1",)}, [], "--grid tail"),
     ("fake.py", {"grid": ("lr",)}, [], "--grid lr"),
@@ -337,7 +333,7 @@ def test_failed_sweep_is_not_averaged(folder):
     assert "ppo_broken on Pendulum-v1 with seed 2 is not finished" in refused.stderr
     marked = subprocess.run([*plot, "--allow-incomplete"], capture_output=True, text=True)
     assert marked.returncode == 0 and "**Incomplete set**: ppo_broken on Pendulum-v1" in marked.stdout
-    assert "INCOMPLETE SET: ppo_broken" in Path("curves/runs.svg").read_text()
+    assert "INCOMPLETE SET, see runs.md" in Path("curves/runs.svg").read_text()
 
 
 def test_status_0_is_not_enough(folder):
