@@ -306,7 +306,7 @@ def short(value) -> str:
         return str(value)
     if math.isnan(value) or abs(value) >= 1000:
         return "n/a" if math.isnan(value) else f"{value:.0f}"
-    return f"{value:.{1 if abs(value) >= 10 else 2 if abs(value) >= 0.1 or value == 0 else 4}f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}" if abs(value) >= 0.1 or not value else f"{value:.2g}"
 
 
 def markdown(header: list[str], rows: list[list]) -> str:
