@@ -119,10 +119,10 @@ def read_folders(folders: list[Path], bins: int) -> list[dict]:
     """Rows of every run in `folders`; a run that has not finished gives one row of the metric `missing`. That is a run
     without a summary, or with new arguments since: one that was resumed to go on further."""
     marks = ("summary.json", "config.json", "checkpoint.pt")
-    files = [file for folder in folders for mark in marks for file in folder.rglob(mark)]
-    runs = sorted(
-        {file.parent for file in files if not any(part.startswith(".") for part in file.parts[:-1] if part != "..")}
-    )
+    files = [
+        (file, file.relative_to(folder).parts) for folder in folders for mark in marks for file in folder.rglob(mark)
+    ]
+    runs = sorted({file.parent for file, parts in files if not any(part.startswith(".") for part in parts)})
     check(runs, f"no run folder in {', '.join(map(str, folders))}")
     rows, complete, expected, flags = [], Counter(), set(), {}
     for run in runs:
@@ -135,21 +135,17 @@ def read_folders(folders: list[Path], bins: int) -> list[dict]:
             ours = {name: value for name, value in summary["args"].items() if name not in APART}
             theirs = flags.setdefault(key[:2], ours)
             mixed = [name for name in ours if name in theirs and ours[name] != theirs[name]]
-            check(
-                not mixed,
-                f"runs of {key[0]} on {key[1]} have different --{' --'.join(mixed)}; they cannot be averaged",
-                1,
-            )
+            listed = f"--{' --'.join(mixed)}"
+            check(not mixed, f"runs of {key[0]} on {key[1]} have different {listed}; keep them apart", status=1)
         else:
             exp_name = config.get("args", {}).get("exp_name", run.name)
             expected.add((exp_name, config.get("env_id", "?"), config.get("seed", "?")))
     declared = set()
-    for manifest in {file for folder in folders for file in folder.rglob("sweep.json")} | {
-        run.parent / "sweep.json" for run in runs
-    }:
+    manifests = {file for folder in folders for file in folder.rglob("sweep.json")}
+    for manifest in manifests | {run.parent / "sweep.json" for run in runs}:
         new = {tuple(run.get(name) for name in COLUMNS[:3]) for run in read_json(manifest).get("runs", ())}
-        whole = any(folder.resolve() in (manifest.parent.resolve(), *manifest.resolve().parents) for folder in folders)
-        declared |= {key for key in new if whole or key[:2] in flags}  # of single run folders only what goes with them
+        whole = manifest in manifests  # of run folders given one by one, only what goes with them
+        declared |= {key for key in new if whole or key[:2] in flags}
     twice = [f"{name} on {env_id} with seed {seed}" for (name, env_id, seed), count in complete.items() if count > 1]
     check(not twice, f"more than one complete run of {'; '.join(twice)}: move all but one of each away", status=1)
     missing = sorted((expected | declared) - set(complete), key=str)

@@ -246,6 +246,20 @@ def test_same_bytes_again(tmp_path):
 # ---- incomplete sets -----------------------------------------------------------------------------------------------
 
 
+def test_run_folders_one_by_one(tmp_path):
+    """Would break: a declared seed that the shell's pattern did not find; hidden folders taken for runs."""
+    runs = tmp_path / ".hidden" / "runs"
+    for seed in (1, 2):
+        make_run(runs, "ppo", seed=seed), make_run(runs, "rpo", seed=seed)
+    make_run(runs / ".incoming", "ppo", seed=3, finished=False)
+    declared = [{"exp_name": name, "env_id": "E-v1", "seed": seed} for name in ("ppo", "rpo") for seed in (1, 2, 3)]
+    (runs / "sweep.json").write_text(json.dumps({"runs": declared[:2] + declared[3:]}))
+    pattern = sorted(map(str, runs.glob("*__ppo__*")))
+    assert call(*pattern, "--output", "a", cwd=tmp_path)[0] == 0  # ppo's two declared seeds; rpo was not asked for
+    status, _, err = call(*sorted(map(str, runs.glob("E*"))), "--output", "b", cwd=tmp_path)
+    assert status == 1 and "rpo on E-v1 with seed 3 is not finished" in err and err.count("not finished") == 1
+
+
 @pytest.mark.parametrize("case", ["unfinished", "declared", "seeds"])
 def test_incomplete(case, tmp_path):
     """Would break: an average over the runs that happen to be there."""

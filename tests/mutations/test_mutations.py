@@ -2,7 +2,7 @@
 
     pytest tests/mutations
 
-They take about a minute, and plain `pytest` runs them too."""
+They take about a minute; plain `pytest` runs them too, unless told -m 'not mutations'."""
 
 import importlib.util
 import re
@@ -29,6 +29,7 @@ def read_mutants() -> list[dict]:
 
 
 MUTANTS = read_mutants()
+pytestmark = pytest.mark.mutations
 
 
 @pytest.fixture(scope="module")
