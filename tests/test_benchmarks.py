@@ -1,0 +1,59 @@
+"""The runners in benchmarks/ leave what scripts/plot.py reads."""
+
+import csv
+import json
+import subprocess
+import sys
+
+import pytest
+from conftest import ALGOS, ROOT, command_line
+
+
+def run(script, *flags, cwd) -> tuple[int, str, str]:
+    process = command_line(*flags, script=ROOT / script, cwd=cwd)
+    out, err = process.communicate(timeout=300)
+    return process.returncode, out, err
+
+
+@pytest.mark.slow
+def test_sb3_run_folder(tmp_path):
+    """Would break: a run of stable-baselines3 that plot.py or sweep.py cannot read; returns of normalised rewards."""
+    flags = "--env-id Pendulum-v1 --total-timesteps 8192 --eval-episodes 3 --seed 4".split()
+    status, out, err = run("benchmarks/sb3_ppo.py", *flags, cwd=tmp_path)
+    assert status == 0, err
+    (folder,) = (tmp_path / "runs").iterdir()
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["global_step"] == 8192 and summary["args"]["seed"] == 4 and len(summary["eval_returns"]) == 3
+    assert -2000 < summary["eval_return_mean"] < -100 and -2000 < summary["train_return_last100"] < -100
+    status, out, err = run("scripts/plot.py", "runs", "--export", "results/sb3.csv", cwd=tmp_path)
+    assert status == 0, err
+    with (tmp_path / "results/sb3.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["metric"] == "charts/episodic_return"]
+    assert {row["step"] for row in rows} == {"4096", "8192"} and {row["exp_name"] for row in rows} == {"sb3_ppo"}
+
+
+def test_sb3_bad_input(tmp_path):
+    status, out, err = run("benchmarks/sb3_ppo.py", "--env-id", "Hopper-v5", cwd=tmp_path)
+    assert (status, out, list(tmp_path.iterdir())) == (1, "", []) and "has no tuned settings here" in err
+
+
+@pytest.mark.slow
+def test_walk(tmp_path):
+    """Most untrained walkers that are shaken fall. Would break: falls not seen, noise not applied, strengths that share a row."""
+    flags = "--total-timesteps 512 --num-envs 4 --num-steps 8 --eval-episodes 1".split()
+    subprocess.run([sys.executable, ALGOS / "ppo_continuous.py", *flags], cwd=tmp_path, check=True, capture_output=True)
+    (folder,) = (tmp_path / "runs").iterdir()
+    flags = folder, "--episodes", 4, "--noise", 0, 1.5, "--output", "results/walk.csv"
+    status, out, err = run("benchmarks/walk.py", *flags, cwd=tmp_path)
+    assert status == 0, err
+    with (tmp_path / "results/walk.csv").open() as file:
+        rows = {(row["env_id"], row["metric"]): float(row["value"]) for row in csv.DictReader(file)}
+    calm, shaken = "BipedalWalker-v3", "BipedalWalker-v3, noise 1.5"
+    assert {env_id for env_id, _ in rows} == {calm, shaken}
+    assert rows[shaken, "falls_percent"] >= 50 and rows[shaken, "eval_return_mean"] < -80
+    assert rows[calm, "eval_return_mean"] != rows[shaken, "eval_return_mean"]
+    assert (
+        rows[shaken, "eval_return_min"] <= rows[shaken, "return_of_worst_tenth"] <= rows[shaken, "eval_return_median"]
+    )
+    status, _, err = run("scripts/plot.py", "results/walk.csv", cwd=tmp_path)
+    assert status == 0, err
