@@ -39,7 +39,7 @@ def test_sb3_bad_input(tmp_path):
 
 @pytest.mark.slow
 def test_walk(tmp_path):
-    """Most untrained walkers that are shaken fall. Would break: falls not seen, noise not applied, rows that are shared."""
+    """Most untrained walkers that are shaken fall. Would break: falls not seen, noise not applied."""
     flags = "--total-timesteps 512 --num-envs 4 --num-steps 8 --eval-episodes 1".split()
     subprocess.run([sys.executable, ALGOS / "ppo_continuous.py", *flags], cwd=tmp_path, check=True, capture_output=True)
     (folder,) = (tmp_path / "runs").iterdir()
