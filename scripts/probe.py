@@ -170,8 +170,8 @@ class Far(Aim):
         return obs * 100 + 1000, *rest
 
 
-class Endless(Small):
-    """Pays 1 for ever; a time limit that the observation does not show cuts it after 10 steps."""
+class Endless(Shown):
+    """Pays 1 for ever; a time limit that the observation, -1 or 1, does not show cuts it after 10 steps."""
 
     length, truncates = 10, True
 
@@ -249,13 +249,9 @@ class Subject:
         runs_dir = Path(self.folder.name) / str(next(self.count))
         small = {"env_id": "ProbeProtocol-v0", "env_backend": "gymnasium", "device": "cpu", "runs_dir": str(runs_dir)}
         small |= {"seed": self.seed, "torch_threads": 1, "num_envs": 4, "num_steps": 16, "num_minibatches": 4}
-        small |= {
-            "update_epochs": 3,
-            "total_timesteps": 500,
-            "eval_episodes": 3,
-            "norm_reward": False,
-            "rpo_alpha": 0.0,
-        }
+        small |= {"update_epochs": 3, "total_timesteps": 500, "eval_episodes": 3, "norm_reward": False}
+        small |= {"gamma": 0.97, "gae_lambda": 0.9, "vf_coef": 0.3, "clip_coef": 0.15}  # so a hard-coded number shows
+        small |= {"rpo_alpha": 0.0}
         known = {field.name for field in fields(module.Args)}
         return module.Args(**{name: value for name, value in (small | flags).items() if name in known})
 
@@ -308,7 +304,8 @@ class Trace:
             names = list(signature(loss).parameters)[2:]
             row = {name: tensor.detach().clone() for name, tensor in zip(names, minibatch)}
             with torch.no_grad(), torch.random.fork_rng():
-                row["logprob"] = agent.get_action(row["x"], row["action"])[1]
+                _, row["logprob"], row["entropy"] = agent.get_action(row["x"], row["action"])
+                row["value"] = agent.get_value(row["x"])
             self.updates[-1]["minibatches"].append(row)
             return loss(agent, args, *minibatch)
 
@@ -317,7 +314,8 @@ class Trace:
             record = {"agent": copy.deepcopy(agent), "minibatches": [], "norms": [], "kinds": set()}
             record["batch"] = {name: tensor.detach().clone() for name, tensor in zip(names, batch)}
             record["lrs"] = [group["lr"] for group in optimizer.param_groups]
-            record["covered"] = sum(len(group["params"]) for group in optimizer.param_groups)
+            record["decay"] = [group.get("weight_decay", 0) for group in optimizer.param_groups]
+            record["steps"] = {int(state["step"]) for state in optimizer.state.values() if "step" in state}
             self.updates.append(record)
 
             def hook(optimizer, *_):
@@ -341,6 +339,7 @@ class Trace:
             return result
 
         def recorder(*a, **k):
+            self.generator = torch.get_rng_state()  # after a resume has restored it
             self.writers.append(Recorder())
             return self.writers[-1]
 
@@ -353,7 +352,7 @@ class Trace:
         self.module = module
         self.scalars = self.writers[0].scalars
         self.train_envs = next(envs for envs, _ in self.envs if len(envs) == args.num_envs)
-        self.eval_envs = next(envs for envs, _ in self.envs if len(envs) == args.eval_episodes)
+        self.eval_envs = next((envs for envs, _ in self.envs if len(envs) == args.eval_episodes), [])
         (run,) = Path(args.runs_dir).iterdir()
         self.run_dir = run
 
@@ -537,6 +536,33 @@ def bounds(subject: Subject):
         squashed = -0.5 + 1.3 * (action.tanh() + 1) / 2
         worst = max(worst, largest(agent.to_env(action), squashed if squash else action.clamp(-0.5, 0.8)))
     return close(worst)
+
+
+@check("Agent", "normalize is not (obs - mean) / deviation clipped to +-10, or it writes into its input")
+def normaliser(subject: Subject):
+    """Of observations far and near, by statistics of the probe's own; the input stays as it is."""
+    module = subject.load()
+    agent = subject.agent(module, subject.args(module))
+    agent.obs_rms.mean += torch.tensor([3.0, -2.0, 0.5])
+    agent.obs_rms.var += torch.tensor([8.0, -0.75, 99.0])
+    obs = 30 * torch.randn(200, 3)
+    kept, mean, var = obs.clone(), agent.obs_rms.mean.double(), agent.obs_rms.var.double()
+    theirs = ((obs.double() - mean) / (var + 1e-8).sqrt()).clamp(-10, 10)
+    error = largest(agent.normalize(obs), theirs)
+    untouched = torch.equal(obs, kept)
+    hint = None if untouched else "normalize writes into its input: stored observations change"
+    return f"error {error:.1e}", "below 1e-03", error < 1e-3 and untouched, hint
+
+
+@check("Agent", "the scale of the action is clamped or transformed: its parameter loses its effect")
+def scale(subject: Subject):
+    """The entropy rises by 1 for each dimension and each 1 that the log of the scale rises by."""
+    module, found = subject.load(), []
+    agent, x = subject.agent(module, subject.args(module)), torch.randn(8, 3)
+    for value in (-2.0, 0.0, 1.0):
+        agent.actor_logstd.data.fill_(value)
+        found.append(float(agent.get_action(x)[2].mean()) - value * agent.actor_logstd.numel())
+    return close(max(found) - min(found))
 
 
 @check("Agent", "RPO's noise: z ~ U(-alpha, alpha) on the location, new for each row and dimension, in the update only")
@@ -850,6 +876,10 @@ def minibatches(subject: Subject):
             orders.append((x[:, None] - record["batch"]["x"][None]).abs().amax(-1).argmin(1).tolist())
             if set(orders[-1]) != set(range(len(record["batch"]["x"]))):
                 wrong = "an epoch leaves rows out"
+            for name, tensor in record["batch"].items():
+                part = torch.cat([mb[name] for mb in parts[epoch * per_epoch : (epoch + 1) * per_epoch]])
+                if not torch.equal(part, tensor[orders[-1]]):
+                    wrong = wrong or f"{name} of other rows"
         if orders[0] == orders[-1]:
             wrong = wrong or "the same order in every epoch"
         if orders[0][:20] == list(range(20)):
@@ -929,6 +959,109 @@ def annealing(subject: Subject):
     if any(len(set(record["lrs"])) > 1 for record in trace.updates):
         hint = "parameters have different learning rates; one that is far too small never learns"
     return f"error {worst:.1e}; without --anneal-lr {sorted(constant)}", f"0; [{args.learning_rate}]", passed, hint
+
+
+@check("train", "the optimiser is made anew in between, decays the weights, or is not the one in the checkpoint")
+def optimiser(subject: Subject):
+    """Its count of steps goes on from update to update and stands in the checkpoint; it has no weight decay."""
+    trace, steps, wrong = subject.trace, 0, []
+    for record in trace.updates:
+        wrong += ["made anew"] * (record["steps"] != ({steps} if steps else set()))
+        wrong += ["weight decay"] * any(record["decay"])
+        steps += len(record["norms"])
+    saved = torch.load(trace.run_dir / "checkpoint.pt", weights_only=True).get("optimizer", {}).get("state", {})
+    wrong += ["another in the checkpoint"] * ({int(state["step"]) for state in saved.values()} != {steps})
+    return ", ".join(dict.fromkeys(wrong)) or "one, kept", "one, kept", not wrong
+
+
+@check("train", "a logged loss is not the mean over the minibatches of what its name says")
+def logged_losses(subject: Subject):
+    """losses/* and charts/learning_rate of every update, worked out again from its minibatches."""
+    trace, step, errors = Trace(subject, norm_adv=False, learning_rate=0.02, max_grad_norm=100.0), 0, {}
+    for record, truth in zip(trace.updates, trace.truth):
+        step += int(truth["valid"].sum())
+        for name, value in losses_of(record, trace.args.clip_coef).items():
+            if name in trace.scalars:  # what a file does not log cannot be wrong
+                ours = dict(trace.scalars[name]).get(step, math.inf)
+                errors[name] = max(errors.get(name, 0.0), abs(ours - value) / max(0.01, abs(value)))
+    bad = sorted(name for name, error in errors.items() if not error < 0.01)
+    return "wrong: " + ", ".join(bad) if bad else "all agree", "all agree", not bad
+
+
+def losses_of(record: dict, clip_coef: float) -> dict[str, float]:
+    """What an update should log, from its minibatches, with advantages that are not standardised."""
+    lists = {name: [] for name in ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")}
+    for mb in record["minibatches"]:
+        mb = {name: tensor.double() for name, tensor in mb.items()}
+        logratio, advantage = mb["logprob"] - mb["old_logprob"], mb["advantage"]
+        ratio = logratio.exp()
+        clipped = ratio.clamp(1 - clip_coef, 1 + clip_coef)
+        lists["policy_loss"].append(-torch.min(ratio * advantage, clipped * advantage).mean())
+        lists["value_loss"].append(0.5 * ((mb["value"] - mb["target"]) ** 2).mean())
+        lists["entropy"].append(mb["entropy"].mean())
+        lists["approx_kl"].append((ratio - 1 - logratio).mean())
+        lists["clipfrac"].append(((ratio - 1).abs() > clip_coef).double().mean())
+    target, old_value = record["batch"]["target"], record["batch"]["old_value"]
+    means = {f"losses/{name}": float(torch.stack(values).mean()) for name, values in lists.items()}
+    means["losses/explained_variance"] = 1 - float((target - old_value).var() / target.var())
+    return means | {"charts/learning_rate": record["lrs"][0]}
+
+
+@check("update", "--target-kl must end the epochs after the first whose last minibatch has a larger approximate KL")
+def target_kl(subject: Subject):
+    """With --target-kl 0.0001 and 5 epochs: the number of minibatches of every update."""
+    trace, wrong, cut = Trace(subject, target_kl=1e-4, update_epochs=5), 0, 0
+    per_epoch = trace.args.num_minibatches
+    for record in trace.updates:
+        parts = record["minibatches"]
+        for epoch in range(1, 6):
+            last = parts[min(epoch * per_epoch, len(parts)) - 1]
+            logratio = last["logprob"].double() - last["old_logprob"].double()
+            if (logratio.exp() - 1 - logratio).mean() > 1e-4:
+                break
+        wrong, cut = wrong + (len(parts) != epoch * per_epoch), cut + (epoch < 5)
+    return f"{wrong} of {len(trace.updates)} updates wrong, {cut} cut short", "0 wrong, some cut", wrong == 0 < cut
+
+
+@check("train", "evaluations on the way (--eval-frequency) disturb the training, or play other episodes each time")
+def evaluation_on_the_way(subject: Subject):
+    """Same weights in the end as without them, same seeds each time, figures as logged and saved."""
+    trace, plain, wrong = Trace(subject, eval_frequency=150), subject.trace, []
+    seeds = {tuple(env.seeds[0] for env in envs if env.seeds) for envs, _ in trace.envs[-len(trace.evaluations) :]}
+    if len(trace.evaluations) < 3 or len(seeds) != 1:
+        wrong.append("seeds, or number of evaluations")
+    ours, theirs = (run.updates[-1]["after"].state_dict() for run in (trace, plain))
+    if not all(torch.equal(ours[name], theirs[name]) for name in ours):
+        wrong.append("training is disturbed")
+    last, summary = trace.evaluations[-1][2], trace.summary
+    if len(last) != trace.args.eval_episodes:
+        wrong.append(f"{len(last)} episodes for {trace.args.eval_episodes}")
+    logged = [value for _, value in trace.scalars.get("eval/episodic_return", [])]
+    saved = summary["eval_return_mean"], summary["eval_return_std"]
+    errors = largest(logged, [np.mean(e[2]) for e in trace.evaluations]), largest(saved, (np.mean(last), np.std(last)))
+    wrong += ["logged or saved figures"] * (max(errors) > 1e-3)
+    return "; ".join(wrong) or "as it should be", "as it should be", not wrong
+
+
+@check("train", "--resume forgets something, or starts again in the environments of the beginning")
+def resuming(subject: Subject):
+    """A finished run goes on to 800 steps: weights, statistics, optimiser, generator, and new environments."""
+    first, wrong = Trace(subject), []
+    saved = torch.load(first.run_dir / "checkpoint.pt", weights_only=True)
+    after = Trace(subject, resume=str(first.run_dir), runs_dir=first.args.runs_dir, total_timesteps=800)
+    record, ended = after.updates[0], first.evaluations[-1][1]
+    pairs = zip(record["agent"].parameters(), ended.parameters())
+    wrong += ["weights"] * (not all(torch.equal(a, b) for a, b in pairs))
+    start, end = (dict(agent.named_buffers()) for agent in (record["agent"], ended))
+    same = all(torch.equal(start[name], end[name]) for name in start if name.startswith("obs_rms"))
+    wrong += ["statistics"] * (not same or bool(start["return_rms.count"] <= end["return_rms.count"]))
+    steps = {int(state["step"]) for state in saved["optimizer"]["state"].values()}
+    wrong += ["optimiser"] * (record["steps"] != steps)
+    states = [state for state in saved["random_states"] if torch.is_tensor(state)]
+    wrong += ["generator"] * (not any(torch.equal(after.generator, state) for state in states))
+    seeds = [{env.seeds[0] for env in trace.train_envs if env.seeds} for trace in (first, after)]
+    wrong += ["the same environments again"] * bool(seeds[0] & seeds[1])
+    return "lost: " + ", ".join(wrong) if wrong else "all kept", "all kept", not wrong
 
 
 @check("train", "global_step, the logged returns or lengths are not what the environments paid and counted")
@@ -1119,7 +1252,7 @@ def learns_action_of_observation(subject: Subject):
 @check("train", "a time limit is treated as a terminal state: the value stays far below 1 / (1 - gamma)")
 def learns_endless_value(subject: Subject):
     """Pays 1 for ever, cut every 10 steps, gamma 0.9: the value is 10, not 4.1."""
-    return near(learn(subject, "Endless", [0.0], total_timesteps=40_000)[0], [10.0], 1.0)
+    return near(learn(subject, "Endless", [-1.0, 1.0], total_timesteps=40_000)[0], [10.0, 10.0], 1.0)
 
 
 @check("compute_gae", "credit is lost over a step, or leaks over a reset into the next episode")

@@ -57,7 +57,9 @@ def test_agent_of_the_notes(tmp_path):
     status, out, err = probe("pendulum.py", "--json", "--only", *exact, cwd=tmp_path)
     failed = {row["check"]: row for row in json.loads(out) if not row["passed"]}
     assert (status, err) == (1, "")
-    assert set(failed) == {"gae", "rows-are-independent", "clipping", "advantages", "annealing"}
+    # a ratio that is a matrix also spoils what is logged
+    told = {"gae", "rows-are-independent", "clipping", "advantages", "annealing"}
+    assert told <= set(failed) <= told | {"logged-losses", "target-kl"}
     assert failed["rows-are-independent"]["section"] == "update"
     assert "(n, 1)" in failed["rows-are-independent"]["hint"]
     assert failed["gae"]["section"] == "compute_gae" and "no mask of `done`" in failed["gae"]["hint"]
