@@ -40,7 +40,7 @@ SCORES = ("eval_return_mean", "sps")  # the score of a set is the first of these
 APART = ("seed", "runs_dir", "resume", "track")  # flags in which the runs of one experiment may differ
 COVERAGE = """Median, worst and best run are over seeds, the other columns are means over seeds. On so few seeds a
 percentile bootstrap interval is too narrow: of normal scores it holds the true mean in 74 % of cases with 3 seeds, 83 %
-with 5, 89 % with 10 (simulated, 4000 cases each). p is of one pair, not corrected for the number of pairs."""
+with 5, 89 % with 10 (benchmarks/coverage.py). p is of one pair, not corrected for the number of pairs."""
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933")
 
 

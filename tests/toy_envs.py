@@ -2,9 +2,13 @@
 
 import os
 import sys
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
+from probe import Aim, Constant, Endless, Shown, TwoSteps  # noqa: E402
 
 
 def box(size: int, bound: float = np.inf) -> gym.spaces.Box:
@@ -81,70 +85,6 @@ class Signal(Counter):
             Signal.sent = True
             os.kill(os.getpid(), int(os.environ["SIGNAL_NUMBER"]))
         return super().step(action)
-
-
-class Probe(gym.Env):
-    """Base of the probes: an episode is `length` steps long and `outcome` gives (reward, next observation)."""
-
-    observation_space, action_space = box(1), box(1, 1.0)
-    length, truncates = 1, False
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.steps, self.obs = 0, self.first()
-        return np.array([self.obs], dtype=np.float32), {}
-
-    def first(self) -> float:
-        return 0.0
-
-    def step(self, action):
-        self.steps += 1
-        reward, self.obs = self.outcome(float(action[0]))
-        done = self.steps == self.length
-        observation = np.array([self.obs], dtype=np.float32)
-        return observation, reward, done and not self.truncates, done and self.truncates, {}
-
-
-class Constant(Probe):
-    """One step, pays 1."""
-
-    def outcome(self, action):
-        return 1.0, self.obs
-
-
-class Shown(Probe):
-    """One step, pays the observation, +1 or -1."""
-
-    def first(self):
-        return float(self.np_random.choice([-1.0, 1.0]))
-
-    def outcome(self, action):
-        return self.obs, self.obs
-
-
-class TwoSteps(Probe):
-    """Observation 0, then 1; only the second step pays 1."""
-
-    length = 2
-
-    def outcome(self, action):
-        return self.obs, 1.0
-
-
-class Aim(Shown):
-    """One step; the best action is half the observation."""
-
-    def outcome(self, action):
-        return -((action - self.obs / 2) ** 2), self.obs
-
-
-class Endless(Probe):
-    """Pays 1 for ever; a time limit cuts it after 10 steps, which the observation does not show."""
-
-    length, truncates = 10, True
-
-    def outcome(self, action):
-        return 1.0, self.obs
 
 
 class Unbounded(Constant):
