@@ -1,0 +1,299 @@
+"""Environments whose every number is known beforehand, as Gymnasium environments and, for pixels, as Atari games.
+
+Importing this registers them as Probe{name}-v0 and, with four actions in place of a continuous one, as
+Probe{name}Discrete-v0. AtariVector plays them in pictures."""
+
+import itertools
+import zlib
+
+import gymnasium as gym
+import numpy as np
+
+
+def box(size: int, low: float = -np.inf, high: float = np.inf) -> gym.spaces.Box:
+    return gym.spaces.Box(low, high, (size,), np.float32)
+
+
+class Protocol(gym.Env):
+    """Keeps a protocol of every reset and step. The observation (id, episode, step) is different in every state; id
+    comes from the seed. Episodes are 2 to 5 steps long, every other one is truncated. The reward depends on the state
+    and on the action, which has two numbers in [-0.5, 0.8], so that it is often clipped."""
+
+    observation_space, action_space = box(3), box(2, -0.5, 0.8)
+
+    born = itertools.count()
+
+    def __init__(self):
+        self.protocol, self.seeds, self.episode, self.number = [], [], -1, next(Protocol.born)
+
+    def reset(self, *, seed=None, options=None):
+        if seed is not None:
+            self.seeds.append(seed)
+            self.number = seed
+        self.id = self.number % 1009 / 1009
+        self.steps, self.episode = 0, self.episode + 1
+        before = getattr(self, "last", None)
+        self.last = self.observe()
+        self.protocol.append({"reset": True, "obs": before, "next_obs": self.last, "action": None, "reward": 0.0,
+                              "terminated": False, "truncated": False, "life_lost": False})  # fmt: skip
+        return self.last.copy(), {}
+
+    def observe(self):
+        return np.array([self.id, 0.3 * self.episode, self.steps], dtype=np.float32)
+
+    def length(self) -> int:
+        return 2 + (self.episode + self.number) % 4
+
+    def pay(self, action) -> float:
+        return 1.0 + self.steps + 2 * self.id + 0.5 * float(np.sum(action))
+
+    def step(self, action):
+        before, self.steps = self.last, self.steps + 1
+        self.last = self.observe()
+        reward = self.pay(action)
+        done, even = self.steps == self.length(), (self.episode + self.number) % 2 == 0
+        ends = {"terminated": done and even, "truncated": done and not even, "life_lost": False}
+        row = {"reset": False, "obs": before, "next_obs": self.last, "action": np.array(action), "reward": reward}
+        self.protocol.append(row | ends)
+        return self.last.copy(), reward, ends["terminated"], ends["truncated"], {}
+
+
+class Arcade(Protocol):
+    """Protocol with four actions, whole rewards from -3 to 3, episodes of 3 to 7 steps and, where they are long enough,
+    lives that are lost while the game goes on."""
+
+    action_space, lives = gym.spaces.Discrete(4), 3
+
+    def length(self):
+        return 3 + (self.episode + self.number) % 5
+
+    def pay(self, action):
+        return float((7 * self.steps + 3 * int(action) + 5 * self.episode + self.number) % 7 - 3)
+
+    def reset(self, *, seed=None, options=None):
+        self.lives = 3
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        obs, reward, terminated, truncated, info = super().step(action)
+        lost = self.steps in (2, 4) and self.steps <= self.length() - 2
+        self.protocol[-1]["life_lost"] = lost
+        self.lives = 0 if terminated else self.lives - lost
+        return obs, reward, terminated, truncated, info
+
+
+class Small(gym.Env):
+    """Base of the learned checks: episodes of `length` steps; `outcome` gives (reward, next observation)."""
+
+    observation_space, action_space = box(1), box(1, -3.0, 3.0)  # so wide that clipping moves no best action
+    length, truncates, born = 1, False, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps, self.obs = 0, self.first()
+        return np.array([self.obs], dtype=np.float32), {}
+
+    def first(self) -> float:
+        return 0.0
+
+    def step(self, action):
+        self.steps += 1
+        reward, self.obs = self.outcome(float(np.ravel(action)[0]))
+        done = self.steps == self.length
+        obs = np.array([self.obs], dtype=np.float32)
+        return obs, reward, done and not self.truncates, done and self.truncates, {}
+
+
+class Constant(Small):
+    """One step, pays 1: the value is 1."""
+
+    def outcome(self, action):
+        return 1.0, self.obs
+
+
+class Shown(Small):
+    """One step, pays the observation, -1 or 1: the value is the observation."""
+
+    def first(self):
+        return float(self.np_random.choice([-1.0, 1.0]))
+
+    def outcome(self, action):
+        return self.obs, self.obs
+
+
+class TwoSteps(Small):
+    """Observation 0, then 1; the second step pays 1: the values are gamma and 1."""
+
+    length = 2
+
+    def outcome(self, action):
+        return self.obs, 1.0
+
+
+class Better(Small):
+    """One step; the best action is 0.5 whatever is seen."""
+
+    def outcome(self, action):
+        return -((action - 0.5) ** 2), self.obs
+
+
+class Aim(Shown):
+    """One step; the best action is half the observation."""
+
+    def outcome(self, action):
+        return -((action - self.obs / 2) ** 2), self.obs
+
+
+class Far(Aim):
+    """Aim, seen through an offset of 1000 and a scale of 100."""
+
+    def reset(self, *, seed=None, options=None):
+        obs, info = super().reset(seed=seed)
+        return obs * 100 + 1000, info
+
+    def step(self, action):
+        obs, *rest = super().step(action)
+        return obs * 100 + 1000, *rest
+
+
+class Endless(Shown):
+    """Pays 1 for ever; a time limit that the observation, -1 or 1, does not show cuts it after 10 steps."""
+
+    length, truncates = 10, True
+
+    def outcome(self, action):
+        return 1.0, self.obs
+
+
+class Brief(Endless):
+    """Endless, cut after 5 steps."""
+
+    length = 5
+
+
+class Delayed(Small):
+    """Two steps. The first action decides what the second step pays, -(action - 0.5)^2; the second action nothing.
+    The next episode must get no credit for it."""
+
+    length = 2
+
+    def outcome(self, action):
+        if self.steps == 1:
+            self.paid = -((action - 0.5) ** 2)
+            return 0.0, 1.0
+        return self.paid, 0.0
+
+
+class Drift(Aim):
+    """Aim, while the mean of the observations drifts by 0.012 an episode."""
+
+    def reset(self, *, seed=None, options=None):
+        obs, info = super().reset(seed=seed)
+        self.born += 1
+        self.offset = 0.012 * self.born
+        return obs + self.offset, info
+
+    def step(self, action):
+        obs, *rest = super().step(action)
+        return obs + self.offset, *rest
+
+
+class LifeLost(Small):
+    """Two steps that pay 1 and 0.5. The first loses a life: with a lost life as terminal the values are 1 and 0.5."""
+
+    length, lives = 2, 2
+
+    def reset(self, *, seed=None, options=None):
+        self.lives = 2
+        return super().reset(seed=seed)
+
+    def outcome(self, action):
+        self.lives -= 1
+        return (1.0, 1.0) if self.steps == 1 else (0.5, 1.0)
+
+
+class Choices(gym.ActionWrapper):
+    """Four actions that stand for -0.5, 0, 0.5 and 1."""
+
+    values = -0.5, 0.0, 0.5, 1.0
+
+    def __init__(self, env: gym.Env):
+        super().__init__(env)
+        self.action_space = gym.spaces.Discrete(len(self.values))
+
+    def action(self, action):
+        return np.array([self.values[int(action)]])
+
+
+WORLDS = {
+    cls.__name__: cls for cls in (Constant, Shown, TwoSteps, Better, Aim, Far, Endless, Brief, Delayed, Drift, LifeLost)
+}
+DISCRETE = {name: lambda cls=cls: Choices(cls()) for name, cls in WORLDS.items()} | {"Protocol": Arcade}
+for name, make in (WORLDS | {"Protocol": Protocol}).items():
+    gym.register(f"Probe{name}-v0", entry_point=make, disable_env_checker=True)
+for name, make in DISCRETE.items():
+    gym.register(f"Probe{name}Discrete-v0", entry_point=make, disable_env_checker=True)
+
+
+# ---- pixels --------------------------------------------------------------------------------------------------------
+
+
+def picture(obs: np.ndarray) -> np.ndarray:
+    """(84, 84): a grey level for one number, for more of them a pattern of blocks that no other numbers have."""
+    if len(obs) == 1:
+        return np.full((84, 84), np.clip(128 + 100 * obs[0], 1, 255), np.uint8)
+    return blocks(np.random.default_rng(zlib.crc32(obs.tobytes())))
+
+
+def blocks(generator: np.random.Generator, *shape: int) -> np.ndarray:
+    """(*shape, 84, 84): blocks of random grey levels, which a convolution tells apart better than noise."""
+    return generator.integers(1, 256, (*shape, 12, 12), dtype=np.uint8).repeat(7, -2).repeat(7, -1)
+
+
+def stack(*history: float) -> np.ndarray:
+    """(4, 84, 84): what is seen after these numbers since the reset, black before it."""
+    pictures = [picture(np.array([number])) for number in history[-4:]]
+    return np.stack([np.zeros((84, 84), np.uint8)] * (4 - len(pictures)) + pictures)
+
+
+class AtariVector(gym.vector.VectorEnv):
+    """Plays the games of `make` as ale-py's AtariVectorEnv plays Atari's: stacks of four pictures, black before the
+    reset; NEXT_STEP mode; raw rewards; lives in the info. Keeps the settings that it was made with."""
+
+    def __init__(self, make, game: str, num_envs: int, **settings):
+        self.metadata = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
+        self.num_envs, self.settings = num_envs, settings | {"game": game}
+        self.games = [make() for _ in range(num_envs)]
+        self.envs = [game.unwrapped for game in self.games]
+        self.single_action_space = self.games[0].action_space
+        self.single_observation_space = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
+        self.obs = np.zeros((num_envs, 4, 84, 84), np.uint8)
+        self.done = np.zeros(num_envs, bool)
+
+    def show(self, i: int, obs: np.ndarray, first: bool) -> None:
+        """Puts the picture on the stack, and the stack into the protocol in place of the numbers."""
+        before = self.obs[i].copy()
+        self.obs[i] = np.concatenate([before[1:] * (not first), picture(obs)[None]])
+        if hasattr(self.envs[i], "protocol"):
+            self.envs[i].protocol[-1] |= {"obs": before, "next_obs": self.obs[i].copy()}
+
+    def reset(self, *, seed=None, options=None):
+        for i, game in enumerate(self.games):
+            self.show(i, game.reset(seed=None if seed is None else seed + i)[0], True)
+        self.done[:] = False
+        return self.obs.copy(), self.info()
+
+    def info(self) -> dict:
+        return {"lives": np.array([getattr(env, "lives", 0) for env in self.envs], np.int32)}
+
+    def step(self, actions):
+        assert np.shape(actions) == (self.num_envs,), "one action for each environment"
+        rewards, ends = np.zeros(self.num_envs), np.zeros((2, self.num_envs), bool)
+        for i, game in enumerate(self.games):
+            if self.done[i]:
+                self.show(i, game.reset()[0], True)
+            else:
+                obs, rewards[i], *ends[:, i], _ = game.step(int(actions[i]))
+                self.show(i, obs, False)
+        self.done = ends[0] | ends[1]
+        return self.obs.copy(), rewards, ends[0].copy(), ends[1].copy(), self.info()
