@@ -353,7 +353,8 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         next_obs, reward, terminated, truncated, info = envs.step(action)
         valid, done = ~done, terminated | truncated
         life_lost, lives = (0 < info["lives"]) & (info["lives"] < lives) & valid, info["lives"]
-        terminal = terminated | life_lost if args.terminal_on_life_loss else terminated
+        ends = terminated if args.bootstrap_truncation else done
+        terminal = ends | life_lost if args.terminal_on_life_loss else ends
         replay.add(obs, age, action, np.sign(reward) if args.clip_reward else reward, terminal, valid)
         obs, age = next_obs, np.where(valid, np.minimum(age + 1, 3), 0)  # after a reset row comes a first observation
         global_step += int(valid.sum())
