@@ -2,20 +2,24 @@
 
 tests/mutations holds the list of mistakes that it must catch."""
 
+import inspect
 import json
 import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from ale_py import AtariVectorEnv
 from conftest import ALGOS, NAMES, ROOT, command_line
+from probing import environments, run
 
 PROBE = ROOT / "scripts" / "probe.py"
 
 
 def probe(*flags, cwd) -> tuple[int, str, str]:
     process = command_line(*flags, script=PROBE, cwd=cwd)
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=900)
     return process.returncode, out, err
 
 
@@ -29,7 +33,7 @@ def edited(name: str, *edits: tuple[str, str]) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*dict.fromkeys([*NAMES, "ppo_atari", "a2c_atari", "dqn_atari"])])
 def test_right_file_passes(name, tmp_path):
     """A renamed copy in another folder. Would break: a false alarm, a check tied to the name or place of a file."""
     (tmp_path / "my_experiment.py").write_text((ALGOS / f"{name}.py").read_text())
@@ -124,7 +128,11 @@ def test_output(tmp_path):
     [
         (None, [], "wrong.py does not exist"),
         ("import nothing_of_this_name", [], "cannot be imported (ModuleNotFoundError"),
-        ("x = 1", [], "has no Args, make_envs, Agent, compute_gae, update, evaluate, train"),
+        (
+            "x = 1",
+            [],
+            "has no Args, make_envs, Agent, update, evaluate, train, compute_gae or n_step_returns or td_target",
+        ),
         ("x = 1", ["--only", "gea"], "--only gea: no such check; --list shows them"),
     ],
 )
@@ -141,3 +149,61 @@ def test_file_that_does_not_run(tmp_path):
     (tmp_path / "wrong.py").write_text(text)
     done = subprocess.run([sys.executable, PROBE, "wrong.py"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1 and done.stdout.count("FAIL") == 1 and "ZeroDivisionError" in done.stdout
+
+
+def test_check_of_another_kind(tmp_path):
+    """Would break: a check that is silently left out, or run on a file that it does not fit."""
+    status, out, err = probe(ALGOS / "dqn_atari.py", "--only", "gae", cwd=tmp_path)
+    assert (status, out) == (2, "") and "--only gae: not for a file such as" in err
+    _, out, _ = probe(ALGOS / "dqn_atari.py", "--list", cwd=tmp_path)
+    names = {line.split()[0] for line in out.splitlines()}
+    assert {"td-target", "replay-rows", "logging", "learns-life-lost"} <= names
+    assert not {"gae", "clipping", "density", "normaliser"} & names
+
+
+def played(envs, steps: int) -> list[tuple]:
+    """(reward, terminated, truncated, lives, black frames of the stack, dtype and shape) of each step of the first."""
+    obs, info = envs.reset(seed=3)
+    rows = [(0, False, False, info["lives"][0], obs)]
+    for _ in range(steps):
+        obs, reward, terminated, truncated, info = envs.step(np.ones(envs.num_envs, np.int64))
+        rows.append((float(reward[0]), bool(terminated[0]), bool(truncated[0]), info["lives"][0], obs))
+    return [(*row[:4], [not frame.any() for frame in row[4][0]], row[4].dtype, row[4].shape) for row in rows]
+
+
+def test_games_are_like_atari():
+    """Would break: checks on games in pictures that differ from ale-py's in what the algorithms rely on."""
+    real = AtariVectorEnv(game="breakout", num_envs=2, reward_clipping=False, max_num_frames_per_episode=60)
+    games = played(real, 60), played(environments.AtariVector(environments.Arcade, "breakout", 2), 60)
+    assert (
+        real.metadata["autoreset_mode"]
+        == environments.AtariVector(environments.Arcade, "", 1).metadata["autoreset_mode"]
+    )
+    for rows in games:
+        lives = rows[0][3]
+        assert {row[5:] for row in rows} == {(np.dtype(np.uint8), (2, 4, 84, 84))}
+        assert rows[0][4] == [True, True, True, False]
+        ends = [k for k, row in enumerate(rows[:-1]) if row[1] or row[2]]
+        assert len(ends) > 2
+        for k in ends:  # the row after an end is a reset row
+            assert rows[k][4] == [False] * 4 or k < 3
+            assert rows[k + 1][:5] == (0.0, False, False, lives, [True, True, True, False])
+    parameters = inspect.signature(AtariVectorEnv).parameters
+    assert all(parameters[name].default == value for name, value in run.ATARI_DEFAULTS.items())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mistake", "check"),
+    [
+        (("ends = terminateds if args.bootstrap_truncation else dones", "ends = dones"), "learns-endless-value"),
+        (("terminated | life_lost if args.terminal_on_life_loss else terminated", "terminated"), "learns-life-lost"),
+        (("gamma * next_return * (1 - terminateds[t])", "next_return * (1 - terminateds[t])"), "learns-discounting"),
+        (("policy_loss = -(weight", "policy_loss = (weight"), "learns-action-of-observation"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_learned_check_of_its_mistake_in_pixels(mistake, check, tmp_path):
+    (tmp_path / "wrong.py").write_text(edited("a2c_atari", mistake))
+    status, out, _ = probe("wrong.py", "--only", check, cwd=tmp_path)
+    assert status == 1 and f"FAIL  {check}" in out

@@ -239,10 +239,13 @@ for name, make in DISCRETE.items():
 
 
 def picture(obs: np.ndarray) -> np.ndarray:
-    """(84, 84): a grey level for one number, for more of them a pattern of blocks that no other numbers have."""
-    if len(obs) == 1:
-        return np.full((84, 84), np.clip(128 + 100 * obs[0], 1, 255), np.uint8)
-    return blocks(np.random.default_rng(zlib.crc32(obs.tobytes())))
+    """(84, 84): for one number in [-1, 1] a bright band where it lies from left to right, for more of them a pattern of
+    blocks that no other numbers have."""
+    if len(obs) > 1:
+        return blocks(np.random.default_rng(zlib.crc32(obs.tobytes())))
+    picture, left = np.zeros((84, 84), np.uint8), round(28 * (1 + float(np.clip(obs[0], -1, 1))))
+    picture[:, left : left + 28] = 255
+    return picture
 
 
 def blocks(generator: np.random.Generator, *shape: int) -> np.ndarray:

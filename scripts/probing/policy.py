@@ -159,7 +159,8 @@ def probabilities(subject: Subject):
 def action_frequencies(subject: Subject):
     """Of 3,200 draws in one state: how often each action comes, and that the rows of one call differ."""
     module = subject.load()
-    agent, x = subject.agent(module, subject.args(module)), subject.observations(1).expand(64, *[-1] * 3)
+    agent, x = subject.agent(module, subject.args(module)), subject.observations(1)
+    x = x.expand(64, *x.shape[1:])
     with torch.no_grad():
         draws = torch.stack([subject.act(agent, x)[0] for _ in range(50)])  # (50 calls, 64 rows)
         expected = 64 * subject.outputs(agent, x[:1])[0][0].double().exp()
@@ -336,6 +337,22 @@ def policy_gradient(subject: Subject):
     )
 
 
+@check(
+    "RMSprop", "not theta - lr x gradient / sqrt(g + eps), g being the running mean of its square, from 1", of="n-step"
+)
+def rmsprop(subject: Subject):
+    """Ten steps of RMSprop on given gradients, against the formula in float64."""
+    parameter = torch.nn.Parameter(torch.randn(20))
+    optimizer = subject.load().RMSprop([parameter], lr=0.1, alpha=0.8, eps=0.01)
+    theirs, square = parameter.detach().double(), torch.ones(20).double()
+    for gradient in 0.1 * torch.randn(10, 20):
+        parameter.grad = gradient
+        optimizer.step()
+        square = 0.8 * square + 0.2 * gradient.double() ** 2
+        theirs = theirs - 0.1 * gradient.double() / (square + 0.01).sqrt()
+    return close(largest(parameter.detach(), theirs), 1e-5)
+
+
 def value_slopes(value, target, centre, eps: float) -> torch.Tensor:
     """Slope by `value` of half the larger of the squared errors of value and of value clipped around `centre`."""
     inside = centre + (value - centre).clamp(-eps, eps)
@@ -485,9 +502,10 @@ def gae_inputs(subject: Subject):
             errors[name] = max(errors[name], largest(ours[here], theirs[here]) if same else math.inf)
         errors["last value"] = max(errors["last value"], largest(call["values"][-1], values[-1]))
         late = max(late, largest(call["dones"][1:], dones[:-1]))
-        lives = truth["life_lost"] & valid
-        if call["terminateds"].shape == lives.shape and (call["terminateds"][lives] < terminals[lives]).any():
-            learner_hint = "a lost life does not end the bootstrap"
+        if call["terminateds"].shape == valid.shape:
+            wrong = (call["terminateds"] != terminals) & valid
+            if wrong.any() and (truth["life_lost"] | ~wrong).all():
+                learner_hint = "a lost life does not end the bootstrap"
         if call["rewards"].shape == rewards.shape and largest(call["rewards"][valid], truth["reward"][valid]) < 1e-6:
             learner_hint = learner_hint or "rewards are not clipped"
     hints = {"terminateds": "a time limit is treated as a terminal state, or ends are stored in the wrong row",

@@ -9,13 +9,12 @@ import torch
 from probing.subject import NUM_ACTIONS, Subject, Trace, check, close, largest, minibatch
 
 
-def targets(reward, terminal, next_values, next_chooser, gamma: float, axis: int = 1) -> np.ndarray:
+def targets(reward, terminal, next_values, next_chooser, gamma: float) -> np.ndarray:
     """Targets (n,) in float64: arXiv:1509.06461 equation 4, which is DQN's where chooser and values are the same."""
     reward, terminal, values, chooser = (
         np.asarray(t, np.float64) for t in (reward, terminal, next_values, next_chooser)
     )
-    best = chooser.argmax(axis)[: len(values)]
-    return reward + gamma * (1 - terminal) * values[np.arange(len(values)), np.resize(best, len(values))]
+    return reward + gamma * (1 - terminal) * values[np.arange(len(values)), chooser.argmax(1)]
 
 
 @check(
@@ -35,7 +34,10 @@ def td_target(subject: Subject):
             "a terminal state is bootstrapped": targets(reward, 0 * terminal, values, chooser, 0.9),
             "gamma is missing": targets(reward, terminal, values, chooser, 1.0),
             "the mask of terminal states is turned round": targets(reward, 1 - terminal, values, chooser, 0.9),
-            "the best action is looked for along the wrong axis": targets(reward, terminal, values, chooser, 0.9, 0),
+            "the worst action is taken for the best": targets(reward, terminal, values, -chooser, 0.9),
+            "one action is taken for the best in all rows": targets(
+                reward, terminal, values, chooser.mean(0, keepdim=True).expand_as(chooser), 0.9
+            ),
             "the largest value is taken: no double DQN": targets(reward, terminal, values, values, 0.9),
             "the networks of double DQN are swapped": targets(reward, terminal, chooser, values, 0.9),
             "the chooser's own value is taken: no double DQN": targets(reward, terminal, chooser, chooser, 0.9),
@@ -282,28 +284,29 @@ def replay_rows(subject: Subject):
     of="q-learning",
 )
 def replay_contents(subject: Subject):
-    """Action, reward, terminal and, where it counts, the next observation of every row drawn."""
-    draws, wrong = Draws(subject, subject.trace), {}
-    for _, batch in draws.batches:
-        for i, k, n in draws.find(batch):
-            if not isinstance(k, int):
-                continue  # see replay-rows
-            truth = subject.trace.truth[k]
-            reward, terminal, _ = (part[0, n] for part in truth["learner"])
-            truncated, life = truth["truncated"][0, n], truth["life_lost"][0, n]
-            end = (
-                "a life lost" if life else "a truncation" if truncated else "a terminal state" if terminal else "a step"
-            )
-            ours = {name: float(batch[name][i]) for name in ("action", "reward", "terminal")}
-            theirs = {"action": truth["action"][0, n], "reward": reward, "terminal": terminal}
-            for name in ours:
-                if abs(ours[name] - theirs[name]) > 1e-3:
-                    wrong.setdefault(f"{name} of {end}", []).append(ours[name] == truth["reward"][0, n])
-            if not terminal and not np.array_equal(batch["next_obs"][i].numpy(), truth["next_obs"][0, n]):
-                wrong.setdefault(f"next_obs of {end}", []).append(False)
+    """Action, reward, terminal and, where it counts, the next observation of every row drawn; terminal also with
+    --no-bootstrap-truncation."""
+    wrong = {}
+    runs = subject.trace, Trace(subject, bootstrap_truncation=False, total_timesteps=260)
+    found = [(trace, batch, *row) for trace in runs for draws in [Draws(subject, trace)]
+             for _, batch in draws.batches for row in draws.find(batch)]  # fmt: skip
+    for trace, batch, i, k, n in found:
+        if not isinstance(k, int):
+            continue  # see replay-rows
+        truth = trace.truth[k]
+        reward, terminal, _ = (part[0, n] for part in truth["learner"])
+        truncated, life = truth["truncated"][0, n], truth["life_lost"][0, n]
+        end = "a life lost" if life else "a truncation" if truncated else "a terminal state" if terminal else "a step"
+        ours = {name: float(batch[name][i]) for name in ("action", "reward", "terminal")}
+        theirs = {"action": truth["action"][0, n], "reward": reward, "terminal": terminal}
+        for name in ours:
+            if abs(ours[name] - theirs[name]) > 1e-3:
+                wrong.setdefault(f"{name} of {end}", []).append(ours[name] == truth["reward"][0, n])
+        if not terminal and not np.array_equal(batch["next_obs"][i].numpy(), truth["next_obs"][0, n]):
+            wrong.setdefault(f"next_obs of {end}", []).append(False)
     raw = all(wrong.get("reward of a step", [False]))
     hints = {
-        "terminal of a truncation": "a time limit is treated as a terminal state",
+        "terminal of a truncation": "a time limit is a terminal state where it should not be, or the other way round",
         "terminal of a life lost": "a lost life does not end the bootstrap",
         "terminal of a terminal state": "a terminal state is bootstrapped",
         "next_obs of a truncation": "the true final observation is lost: the next episode's first stands there",
