@@ -184,6 +184,15 @@ class Delayed(Small):
         return self.paid, 0.0
 
 
+class Told(Small):
+    """Delayed for one-step targets: the second observation is the first action, and pays twice its distance to 0.5."""
+
+    length = 2
+
+    def outcome(self, action):
+        return (0.0, action) if self.steps == 1 else (-2 * abs(self.obs - 0.5), 0.0)
+
+
 class Drift(Aim):
     """Aim, while the mean of the observations drifts by 0.012 an episode."""
 
@@ -226,7 +235,8 @@ class Choices(gym.ActionWrapper):
 
 
 WORLDS = {
-    cls.__name__: cls for cls in (Constant, Shown, TwoSteps, Better, Aim, Far, Endless, Brief, Delayed, Drift, LifeLost)
+    cls.__name__: cls
+    for cls in (Constant, Shown, TwoSteps, Better, Aim, Far, Endless, Brief, Delayed, Told, Drift, LifeLost)
 }
 DISCRETE = {name: lambda cls=cls: Choices(cls()) for name, cls in WORLDS.items()} | {"Protocol": Arcade}
 for name, make in (WORLDS | {"Protocol": Protocol}).items():

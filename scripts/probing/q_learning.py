@@ -205,27 +205,25 @@ def target_network(subject: Subject):
 @check("update", "the target is not made of the batch, --gamma and the right networks", of="q-learning")
 def loss_in_training(subject: Subject):
     """The loss of every batch of a run, with and without --double-dqn, from its tensors and both networks."""
-    worst, hint = 0.0, None
+    off = {}  # the largest error that each explanation of the targets leaves
     for trace in (subject.trace, Trace(subject, double_dqn=True, total_timesteps=260)):
         double, kind = getattr(trace.args, "double_dqn", False), getattr(trace.args, "loss", "mse")
-        for record in trace.updates:
-            for mb in record["minibatches"]:
-                value = mb["values"].gather(1, mb["action"].long()[:, None])[:, 0].double().numpy()
-                networks = {"right": (mb["next_target"], mb["next_online" if double else "next_target"]),
-                            "the networks of double DQN are swapped": (mb["next_online"], mb["next_target"]),
-                            "the online network values the next state": (mb["next_online"], mb["next_online"]),
-                            "--double-dqn changes nothing": (mb["next_target"], mb["next_target"])}  # fmt: skip
-                errors = {}
-                for name, (next_values, chooser) in networks.items():
-                    error = np.abs(
-                        value - targets(mb["reward"], mb["terminal"], next_values, chooser, trace.args.gamma)
-                    )
-                    huber = np.where(error < 1, 0.5 * error**2, error - 0.5)
-                    errors[name] = abs(mb["loss"] - float((huber if kind == "huber" else error**2).mean()))
-                if errors["right"] > max(worst, 1e-3):
-                    hint = next((name for name, error in errors.items() if error < 1e-3), None)
-                worst = max(worst, errors["right"])
-    return *close(worst), hint
+        for mb in (mb for record in trace.updates for mb in record["minibatches"]):
+            value = mb["values"].gather(1, mb["action"].long()[:, None])[:, 0].double().numpy()
+            networks = {
+                "right": (mb["next_target"], mb["next_online" if double else "next_target"]),
+                "the networks of double DQN are swapped": (mb["next_online"], mb["next_target"]),
+                "the online network values the next state": (mb["next_online"], mb["next_online"]),
+                "--double-dqn changes nothing": (mb["next_target"], mb["next_target"]),
+            }
+            for name, (next_values, chooser) in networks.items():
+                error = np.abs(value - targets(mb["reward"], mb["terminal"], next_values, chooser, trace.args.gamma))
+                huber = np.where(error < 1, 0.5 * error**2, error - 0.5)
+                error = abs(mb["loss"] - float((huber if kind == "huber" else error**2).mean()))
+                off[name] = max(off.get(name, 0.0), error)
+    worst = off.pop("right")
+    nearest = min(off, key=off.get)
+    return *close(worst), nearest if worst > 1e-3 > off[nearest] else None
 
 
 class Draws:
@@ -309,8 +307,8 @@ def replay_contents(subject: Subject):
         "terminal of a truncation": "a time limit is a terminal state where it should not be, or the other way round",
         "terminal of a life lost": "a lost life does not end the bootstrap",
         "terminal of a terminal state": "a terminal state is bootstrapped",
-        "next_obs of a truncation": "the true final observation is lost: the next episode's first stands there",
         "next_obs of a step": "the next observation is that of another step",
+        "next_obs of a truncation": "the true final observation is lost: the next episode's first stands there",
         "reward of a step": "rewards are not clipped" if raw else "rewards of other steps",
     }
     hint = next((hints[name] for name in hints if name in wrong), None)

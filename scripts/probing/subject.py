@@ -251,7 +251,7 @@ class Trace:
         def spy_returns(*a, **k):
             bound = inspect.signature(returns).bind(*a, **k).arguments
             result = returns(*a, **k)
-            as_numpy = {name: np.asarray(v, dtype=np.float64) for name, v in bound.items() if torch.is_tensor(v)}
+            as_numpy = {name: v.detach().double().numpy() for name, v in bound.items() if torch.is_tensor(v)}
             self.returns.append(as_numpy)
             return result
 
