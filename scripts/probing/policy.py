@@ -159,9 +159,10 @@ def probabilities(subject: Subject):
 def action_frequencies(subject: Subject):
     """Of 3,200 draws in one state: how often each action comes, and that the rows of one call differ."""
     module = subject.load()
-    agent, x = subject.agent(module, subject.args(module)), subject.observations(1)
-    x = x.expand(64, *x.shape[1:])
+    agent, x = subject.agent(module, subject.args(module)), subject.observations(64)
     with torch.no_grad():
+        # a state whose probabilities differ, but none of them so much that it never comes
+        x = x[[(subject.act(agent, x)[2] - 0.7 * math.log(NUM_ACTIONS)).abs().argmin()]].expand_as(x)
         draws = torch.stack([subject.act(agent, x)[0] for _ in range(50)])  # (50 calls, 64 rows)
         expected = 64 * subject.outputs(agent, x[:1])[0][0].double().exp()
     counts = torch.nn.functional.one_hot(draws, NUM_ACTIONS).double().sum(1)  # (50 calls, actions)
