@@ -52,7 +52,11 @@ def derivatives(subject: Subject):
         with patch.object(torch.Tensor, "float", torch.Tensor.double):  # a network may cast its last layers to float32
             if "q-learning" in subject.kinds:
                 return (agent(x) * torch.linspace(0.5, 1.5, NUM_ACTIONS)).mean(0)
-            return torch.stack([subject.act(agent, x, action)[1].mean(), subject.value(agent, x).mean()])
+            if hasattr(agent, "get_action_and_value"):  # the value that the loss gets
+                _, logprob, _, value = agent.get_action_and_value(x, action)
+            else:
+                logprob, value = subject.act(agent, x, action)[1], subject.value(agent, x)
+            return torch.stack([logprob.mean(), value.mean()])
 
     for parameter in agent.parameters():
         direction = torch.randn_like(parameter)
