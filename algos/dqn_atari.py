@@ -354,6 +354,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         valid, done = ~done, terminated | truncated
         life_lost, lives = (0 < info["lives"]) & (info["lives"] < lives) & valid, info["lives"]
         terminal = terminated | life_lost if args.terminal_on_life_loss else terminated
+        terminal = terminal if args.bootstrap_truncation else terminal | truncated
         replay.add(obs, age, action, np.sign(reward) if args.clip_reward else reward, terminal, valid)
         obs, age = next_obs, np.where(valid, np.minimum(age + 1, 3), 0)  # after a reset row comes a first observation
         global_step += int(valid.sum())
@@ -365,7 +366,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         updates = learns * (global_step // args.train_frequency - first_step // args.train_frequency)
         losses = []
         for _ in range(updates):
-            batch = (tensor.to(device) for tensor in replay.sample(args.batch_size))
+            batch = tuple(tensor.to(device) for tensor in replay.sample(args.batch_size))
             losses.append(update(agent, target_agent, optimizer, args, batch, loss_fn))
         if losses:
             metrics.append(torch.stack(losses).mean(0).tolist())
