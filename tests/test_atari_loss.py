@@ -346,8 +346,8 @@ def test_ppo_step_equals_stable_baselines3(flags):
     agent, args = make_agent(algo, **flags)
     model = in_stable_baselines3(
         PPO, agent, args, n_steps=ROWS, batch_size=ROWS, n_epochs=1, vf_coef=args.vf_coef / 2,
-        clip_range=args.clip_coef, clip_range_vf=args.clip_coef if args.clip_vloss else None, normalize_advantage=args.norm_adv,
-        ent_coef=args.ent_coef,
+        clip_range=args.clip_coef, clip_range_vf=args.clip_coef if args.clip_vloss else None,
+        normalize_advantage=args.norm_adv, ent_coef=args.ent_coef,
     )  # fmt: skip
     obs, action = observations(), torch.randint(ACTIONS, (ROWS,))
     with torch.no_grad():
