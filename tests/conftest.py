@@ -107,6 +107,24 @@ def fake(atari, monkeypatch):
     return atari
 
 
+def cheap(algo, monkeypatch) -> None:
+    """Make the file's network one that costs little."""
+
+    class Cheap(algo.Agent):
+        def __init__(self, *args):
+            super().__init__(*args)
+            self.network = torch.nn.Sequential(torch.nn.AvgPool2d(12), torch.nn.Flatten(), torch.nn.Linear(196, 512))
+
+    monkeypatch.setattr(algo, "Agent", Cheap)
+
+
+@pytest.fixture
+def small(fake, monkeypatch):
+    """The file with FakeAtari and a network that costs little."""
+    cheap(fake, monkeypatch)
+    return fake
+
+
 @pytest.fixture(autouse=True)
 def same_process_state():
     """One thread, a fixed generator, and the signal handlers back in place after a run that stopped half-way."""

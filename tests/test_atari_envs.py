@@ -28,13 +28,6 @@ from toy_envs import FakeAtari
 gym.register_envs(ale_py)
 V5 = sorted(env_id for env_id in gym.registry if env_id.startswith("ALE/") and env_id.endswith("-v5"))
 BARE = dict(noop_max=1, use_fire_reset=False)  # so that a game begins where the emulator begins it
-for env_id, kwargs in {
-    "ShortBreakout-v4": {"max_num_frames_per_episode": 402},
-    "FullBreakout-v4": {"full_action_space": True},
-}.items():
-    if env_id not in gym.registry:
-        spec = gym.spec("BreakoutNoFrameskip-v4")
-        gym.register(env_id, entry_point=spec.entry_point, kwargs=spec.kwargs | kwargs)
 
 
 @pytest.fixture(scope="module")

@@ -4,11 +4,14 @@ import os
 import sys
 from pathlib import Path
 
+import ale_py
 import gymnasium as gym
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 from probe import Aim, Constant, Endless, Shown, TwoSteps  # noqa: E402
+
+gym.register_envs(ale_py)
 
 
 def box(size: int, bound: float = np.inf) -> gym.spaces.Box:
@@ -180,3 +183,7 @@ for name, kwargs in {
 }.items():
     if f"{name}-v0" not in gym.registry:
         gym.register(f"{name}-v0", entry_point=Broken, kwargs=kwargs, disable_env_checker=True)
+for name, kwargs in {"Short": {"max_num_frames_per_episode": 402}, "Full": {"full_action_space": True}}.items():
+    if f"{name}Breakout-v4" not in gym.registry:
+        spec = gym.spec("BreakoutNoFrameskip-v4")
+        gym.register(f"{name}Breakout-v4", entry_point=spec.entry_point, kwargs=spec.kwargs | kwargs)
