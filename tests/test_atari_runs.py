@@ -118,7 +118,7 @@ def test_resume_restores_everything(small, monkeypatch, tmp_path):
         {"target_agent", "replay"} if flags else set()
     ):
         assert same(first[key], saved[key]), key
-    assert [step for step in saved["optimizer"]["state"][0].values()]
+    assert all(tensor.any() for tensor in saved["optimizer"]["state"][0].values())
     if flags:
         assert same(pickle.loads(next(content for name, content in written if name.startswith("replay"))), replay)
         assert [path.name for path in run.glob("replay*")] == [read_checkpoint(run)["replay"]]
@@ -151,7 +151,7 @@ def test_replay_that_cannot_be_used(small, tmp_path, capsys):
     small.train(tiny(small, tmp_path / "first", save_replay=True))
     run, nothing = run_folder(tmp_path / "first"), tmp_path / "second"
     nothing.mkdir(), capsys.readouterr()
-    for flags in ({"num_envs": 3}, {"buffer_size": 100}):
+    for flags in ({"num_envs": 1}, {"buffer_size": 100}):
         args = tiny(small, nothing, resume=str(run), total_timesteps=99, **flags)
         refused(small, args, capsys, nothing, "--resume", "--num-envs", "--buffer-size")
     (replay,) = run.glob("replay*")
@@ -334,7 +334,7 @@ def test_refused(name, monkeypatch, tmp_path, capsys):
         if hasattr(algo.Args, key) and not (name == "dqn_atari" and flags == {"total_timesteps": 15}):
             refused(algo, tiny(algo, tmp_path, **flags), capsys, tmp_path, flag(key), *words)
             tried += 1
-    assert tried > 40
+    assert tried > 30
 
 
 def test_non_finite_loss_stops_the_run(small, tmp_path, capsys):
@@ -344,7 +344,7 @@ def test_non_finite_loss_stops_the_run(small, tmp_path, capsys):
     assert stopped.value.code not in (0, None)
     (line,) = capsys.readouterr().err.splitlines()
     assert "loss" in line and re.search(r"step \d+", line)
-    assert read_checkpoint(run_folder(tmp_path))["global_step"] > 0
+    assert all(value.isfinite().all() for value in read_checkpoint(run_folder(tmp_path))["agent"].values())
 
 
 def test_videos_show_the_evaluated_games(atari, monkeypatch, tmp_path):
