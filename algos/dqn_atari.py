@@ -84,8 +84,9 @@ def check_args(args: Args) -> None:
         check(inside, f"--{name.replace('_', '-')} must lie in [0, 1], not {getattr(args, name)}")
     fits = args.buffer_size // args.num_envs >= 8
     check(fits, f"--buffer-size must hold at least 8 steps of each environment: {8 * args.num_envs}")
-    fits = args.learning_starts <= args.buffer_size - args.buffer_size % args.num_envs
-    check(fits, f"--learning-starts {args.learning_starts} must not exceed --buffer-size {args.buffer_size}")
+    few, many = 3 * args.num_envs, args.buffer_size - args.buffer_size % args.num_envs  # the newest row cannot be drawn
+    check(few <= args.learning_starts <= many, f"--learning-starts {args.learning_starts} must lie in [{few}, {many}]: "
+          "at least 3 steps of each environment, at most --buffer-size")
     here = args.device in ("auto", "cpu") or getattr(torch, args.device).is_available()
     check(here, f"--device {args.device} is not there; take --device auto")
     for flag, wanted, package in (("track", args.track, "wandb"), ("capture-video", args.capture_video, "moviepy")):
@@ -277,7 +278,10 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     kept = saved.get("replay") and saved["run_dir"] / saved["replay"]
     same = not kept or [saved["args"][key] == getattr(args, key) for key in ("num_envs", "buffer_size")] == [True, True]
     check(same, f"--resume {args.resume} has a replay of other --num-envs or --buffer-size; leave both as they were")
-    check(not kept or kept.is_file(), f"--resume {args.resume} has lost its replay, {kept}")
+    try:
+        kept = kept and torch.load(kept, weights_only=True, mmap=True)
+    except Exception as error:
+        check(False, f"--resume {args.resume} has lost its replay, {kept} ({type(error).__name__})")
     run_dir, global_step, N = saved["run_dir"], saved["global_step"], args.num_envs
     device = torch.device(args.device if args.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu")
     torch.set_num_threads(args.torch_threads or torch.get_num_threads())
@@ -298,7 +302,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         agent.load_state_dict(saved["agent"]), optimizer.load_state_dict(saved["optimizer"])
         target_agent.load_state_dict(saved["target_agent"])
         if kept:
-            replay.load_state_dict(torch.load(kept, weights_only=True, mmap=True))
+            replay.load_state_dict(kept)
         setters = random.setstate, np.random.set_state, torch.set_rng_state, torch.cuda.set_rng_state_all
         for setter, state in zip(setters, saved["random_states"]):
             setter(state)
@@ -331,7 +335,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
             write(run_dir / "checkpoint.pt", run | progress | {
                 "agent": agent.state_dict(), "target_agent": target_agent.state_dict(), "replay": kept,
                 "optimizer": optimizer.state_dict(), "random_states": (*random_states, torch.cuda.get_rng_state_all())})
-            for file in run_dir.glob("replay-*.pt"):  # the checkpoint that named an older one is gone
+            for file in run_dir.glob("replay-*"):  # older, and no checkpoint names it, or cut short by a kill
                 _ = file.name == kept or file.unlink()
             writer.flush()
         if (finished or global_step >= next_eval) and not stop:
@@ -354,6 +358,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         valid, done = ~done, terminated | truncated
         life_lost, lives = (0 < info["lives"]) & (info["lives"] < lives) & valid, info["lives"]
         terminal = terminated | life_lost if args.terminal_on_life_loss else terminated
+        terminal = terminal if args.bootstrap_truncation else terminal | truncated
         replay.add(obs, age, action, np.sign(reward) if args.clip_reward else reward, terminal, valid)
         obs, age = next_obs, np.where(valid, np.minimum(age + 1, 3), 0)  # after a reset row comes a first observation
         global_step += int(valid.sum())
@@ -365,7 +370,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         updates = learns * (global_step // args.train_frequency - first_step // args.train_frequency)
         losses = []
         for _ in range(updates):
-            batch = (tensor.to(device) for tensor in replay.sample(args.batch_size))
+            batch = tuple(tensor.to(device) for tensor in replay.sample(args.batch_size))
             losses.append(update(agent, target_agent, optimizer, args, batch, loss_fn))
         if losses:
             metrics.append(torch.stack(losses).mean(0).tolist())
