@@ -51,33 +51,37 @@ def head(agent, obs):
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 2e-5)], ids=str)
-@pytest.mark.parametrize("shape", [(4, 32, 8, 4, 84), (32, 64, 4, 2, 20), (3, 5, 6, 3, 12), (2, 7, 4, 4, 8)], ids=str)
-def test_space_to_depth_is_a_convolution(atari, shape, dtype, tolerance):
-    """Would break: channels of patch and kernel in different orders, a bias or a gradient that is lost."""
-    inputs, outputs, kernel, stride, size = shape
-    ours = atari.SpaceToDepthConv2d(inputs, outputs, kernel, stride=stride).to(dtype)
-    plain = torch.nn.Conv2d(inputs, outputs, kernel, stride=stride).to(dtype)
+@pytest.mark.parametrize("shape", [(4, 32, 8, 84, 84), (1, 3, 4, 12, 20), (3, 5, 12, 24, 16)], ids=str)
+def test_first_convolution_is_a_convolution(atari, shape, dtype, tolerance):
+    """Would break: channels of patch and kernel in different orders, rows and columns swapped, the division by 255."""
+    inputs, outputs, kernel, height, width = shape
+    ours = atari.PixelConv2d(inputs, outputs, kernel, stride=4).to(dtype)
+    plain = torch.nn.Conv2d(inputs, outputs, kernel, stride=4).to(dtype)
     plain.load_state_dict(ours.state_dict())
+    obs = torch.randint(256, (3, inputs, height, width), dtype=torch.uint8)
+    weight = torch.randn(3, outputs, (height - kernel) // 4 + 1, (width - kernel) // 4 + 1, dtype=dtype)
     results = []
-    x = torch.randn(3, inputs, size, size, dtype=dtype)
-    weight = torch.randn(3, outputs, *[(size - kernel) // stride + 1] * 2, dtype=dtype)
-    for layer in (ours, plain):
-        mine = x.clone().requires_grad_()
-        y = layer(mine)
+    for layer, picture in ((ours, obs), (plain, obs.to(dtype) / 255)):
+        y = layer(picture)
         (weight * y).sum().backward()
-        results.append([y, mine.grad, layer.weight.grad, layer.bias.grad])
+        results.append([y, layer.weight.grad, layer.bias.grad])
     for one, other in zip(*results):
         assert one.shape == other.shape
         torch.testing.assert_close(one, other, rtol=0, atol=tolerance * other.abs().max().item())
 
 
+class Scaled(torch.nn.Conv2d):
+    """PyTorch's own convolution of a picture divided by 255."""
+
+    def forward(self, obs):
+        return super().forward(obs / 255)
+
+
 def plain_twin(agent):
-    """The agent with PyTorch's own strided convolutions in its network."""
-    twin = copy.deepcopy(agent)
-    for index, (inputs, outputs, kernel, stride) in {0: (4, 32, 8, 4), 2: (32, 64, 4, 2)}.items():
-        layer = torch.nn.Conv2d(inputs, outputs, kernel, stride=stride)
-        layer.load_state_dict(twin.network[index].state_dict())
-        twin.network[index] = layer
+    """The agent with PyTorch's own first convolution in its network."""
+    twin, layer = copy.deepcopy(agent), Scaled(4, 32, 8, stride=4)
+    layer.load_state_dict(twin.network[0].state_dict())
+    twin.network[0] = layer
     return twin
 
 
@@ -110,16 +114,6 @@ def test_initial_weights(atari):
             flat = flat if len(flat) < flat.shape[1] else flat.T
             expected = scales.get(name, 2**0.5) ** 2 * torch.eye(len(flat))
             torch.testing.assert_close(flat @ flat.T, expected, rtol=0, atol=1e-4)
-
-
-def test_pixels_are_scaled_to_one(atari):
-    """Would break: raw bytes, or a division in integers."""
-    agent, _ = make_agent(atari)
-    seen = []
-    agent.network.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
-    obs = torch.arange(256, dtype=torch.uint8).repeat(4 * 84 * 84 // 256 + 1)[: 4 * 84 * 84].reshape(1, 4, 84, 84)
-    head(agent, obs)
-    torch.testing.assert_close(seen[0], obs.double().div(255).float())
 
 
 def test_bfloat16_is_near_float32(atari):

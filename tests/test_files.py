@@ -17,7 +17,7 @@ TINY = {name: ("--env-id", "Pendulum-v1", "--num-steps", 8, "--num-minibatches",
 }
 DOCUMENTED = ast.Module, ast.ClassDef, ast.FunctionDef
 SHARED = [  # files, and what is the same in them to the byte
-    (("ppo_atari", "a2c_atari", "dqn_atari"), ("make_envs", "write", "load_checkpoint", "SpaceToDepthConv2d", "check")),
+    (("ppo_atari", "a2c_atari", "dqn_atari"), ("make_envs", "write", "load_checkpoint", "PixelConv2d", "check")),
     (("ppo_atari", "a2c_atari", "dqn_atari"), ("layer_init",)),
     (("ppo_atari", "a2c_atari"), ("evaluate", "Agent")),
     (("ppo_continuous", "ppo_atari"), ("compute_gae", "write", "load_checkpoint", "check")),
