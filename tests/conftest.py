@@ -110,10 +110,14 @@ def fake(atari, monkeypatch):
 def cheap(algo, monkeypatch) -> None:
     """Make the file's network one that costs little."""
 
+    class Shrink(torch.nn.AvgPool2d):
+        def forward(self, obs):
+            return super().forward(obs / 255)
+
     class Cheap(algo.Agent):
         def __init__(self, *args):
             super().__init__(*args)
-            self.network = torch.nn.Sequential(torch.nn.AvgPool2d(12), torch.nn.Flatten(), torch.nn.Linear(196, 512))
+            self.network = torch.nn.Sequential(Shrink(12), torch.nn.Flatten(), torch.nn.Linear(196, 512))
 
     monkeypatch.setattr(algo, "Agent", Cheap)
 
