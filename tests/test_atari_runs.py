@@ -389,7 +389,7 @@ def test_compiled(fake, monkeypatch, tmp_path):
     for compiled in (False, True):
         folder = tmp_path / str(compiled)
         monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
-        fake.train(tiny(fake, folder, compile=compiled, total_timesteps=14, eval_episodes=1))
+        fake.train(tiny(fake, folder, compile=compiled, total_timesteps=16, eval_episodes=1))
         points = scalars(run_folder(folder))
         logged.append([points[key][0][1] for key in points if key.startswith("losses/")])
     assert os.listdir(tmp_path / "cache")
