@@ -198,6 +198,7 @@ for attempt in range(10):
         assert len(replay["frame"]) == replay["filled"]
     steps.append(state["global_step"])
     last = saved.stat().st_mtime_ns
+time.sleep(1.1)  # TensorBoard orders the files of a run by the second they were opened in, then by process number
 algo.train(tiny_atari(algo, folder, resume=str(saved), **(flags | {"total_timesteps": steps[-1] + 40})))
 print(json.dumps([steps, [path.name for path in saved.parent.glob("replay*")]]))
 """
