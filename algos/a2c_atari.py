@@ -12,7 +12,7 @@ the plain policy gradient, since the policy that is updated is the one that acte
 5. A time limit is no terminal state: a truncated game bootstraps from the value of its true final observation.
 6. Evaluation samples from the policy, like the published figures: its mode can wait for ever for a ball to be served.
 """
-import contextlib, difflib, importlib.util, json, math, os, random, signal, subprocess, sys, time
+import atexit, contextlib, difflib, importlib.util, json, math, os, random, signal, subprocess, sys, time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -276,7 +276,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     if args.track:
         wandb = importlib.import_module("wandb")
         wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
-    writer = SummaryWriter(run_dir, purge_step=global_step + 1)
+    atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
 
     obs = torch.zeros(T + 1, *next_obs.shape, dtype=torch.uint8, device=device)
     actions, values = torch.zeros(T, N, dtype=torch.int64, device=device), torch.zeros(T + 1, N, device=device)

@@ -10,7 +10,7 @@ Papers: DQN, Mnih et al. 2015, Nature 518:529; double DQN, van Hasselt et al. 20
 5. --precision auto computes the convolutions in bfloat16 where the processor has it; float32 is the published way.
 6. A time limit is no terminal state: a truncated game bootstraps from the value of its true final observation.
 """
-import contextlib, copy, difflib, importlib.util, json, math, os, random, signal, subprocess, sys, time
+import atexit, contextlib, copy, difflib, importlib.util, json, math, os, random, signal, subprocess, sys, time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -322,7 +322,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     if args.track:
         wandb = importlib.import_module("wandb")
         wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
-    writer = SummaryWriter(run_dir, purge_step=global_step + 1)
+    atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
 
     episode, done, age, lives = np.zeros((2, N)), np.zeros(N, dtype=bool), np.zeros(N, dtype=np.uint8), info["lives"]
     last100, ended, metrics, busy, warm = [], [], [], np.zeros(2), False  # busy: steps and seconds since the warm-up
