@@ -219,7 +219,7 @@ def test_declared_sweep_of_atari(tmp_path):
     """Would break: a flag that one of the files does not have; a dry run that starts something."""
     line, variables = ["bash", ROOT / "scripts/atari.sh", "--dry-run"], os.environ | {"RUNS": str(tmp_path / "runs")}
     process = subprocess.run(line, env=variables, cwd=tmp_path, text=True, capture_output=True)
-    assert process.returncode == 0 and not process.stderr and not list(tmp_path.iterdir())
+    assert process.returncode == 0 and not list(tmp_path.iterdir()), process.stderr
     starts = process.stdout.splitlines()
     assert len(starts) == 27 and all(line.startswith("start ") for line in starts)
 
