@@ -7,12 +7,12 @@ ppo_atari.py: rollouts of 5 steps, n-step returns for targets, one step of RMSpr
 the plain policy gradient, since the policy that is updated is the one that acted. Deviations from the paper:
 1. All environments step together and one network learns from all of them; the paper has asynchronous copies.
 2. A lost life is terminal for the learner, as in DQN, but the game goes on; logged returns are raw, of whole games.
-3. Strided convolutions are computed as space-to-depth and a dense convolution: the same sums, in another order.
+3. The first convolution is computed as space-to-depth and a dense convolution: the same sums, in another order.
 4. --precision auto computes the convolutions in bfloat16 where the processor has it; float32 is the published way.
 5. A time limit is no terminal state: a truncated game bootstraps from the value of its true final observation.
 6. Evaluation samples from the policy, like the published figures: its mode can wait for ever for a ball to be served.
 """
-import contextlib, difflib, importlib.util, json, math, os, random, signal, subprocess, sys, time
+import atexit, contextlib, difflib, importlib.util, json, math, os, random, signal, subprocess, sys, time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -105,12 +105,17 @@ def layer_init(layer: nn.Linear | nn.Conv2d, std: float = math.sqrt(2)) -> nn.Li
     return layer
 
 
-class SpaceToDepthConv2d(nn.Conv2d):
-    """Conv2d whose stride s divides its kernel and its input. Each s x s patch becomes one pixel of s^2 times the
-    channels, in the input as in the kernel; a convolution without stride then adds the same products, and is faster."""
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x, weight = (nn.functional.pixel_unshuffle(tensor, self.stride[0]) for tensor in (x, self.weight))
-        return nn.functional.conv2d(x.contiguous(memory_format=torch.channels_last), weight, self.bias)
+class PixelConv2d(nn.Conv2d):
+    """nn.Conv2d of a uint8 picture / 255, for stride 4. Each 4 x 4 patch of a frame becomes one pixel of 16 channels,
+    as in the kernel: a convolution without stride then adds up the same products, and is faster. Four
+    neighbouring bytes move as one int32."""
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        n, frames, height, width = obs.shape
+        patches = obs.contiguous().view(torch.int32).view(n, frames, height // 4, 4, width // 4).permute(0, 2, 4, 1, 3)
+        x = patches.contiguous().view(torch.uint8).view(n, height // 4, width // 4, 16 * frames).permute(0, 3, 1, 2)
+        autocast = torch.is_autocast_enabled(obs.device.type)
+        x = x.to(torch.get_autocast_dtype(obs.device.type) if autocast else self.weight.dtype)
+        return nn.functional.conv2d(x, nn.functional.pixel_unshuffle(self.weight, 4) / 255, self.bias)
 
 
 class Agent(nn.Module):
@@ -119,8 +124,8 @@ class Agent(nn.Module):
         super().__init__()
         self.bfloat16 = bfloat16
         self.network = nn.Sequential(
-            layer_init(SpaceToDepthConv2d(4, 32, 8, stride=4)), nn.ReLU(),
-            layer_init(SpaceToDepthConv2d(32, 64, 4, stride=2)), nn.ReLU(),
+            layer_init(PixelConv2d(4, 32, 8, stride=4)), nn.ReLU(),
+            layer_init(nn.Conv2d(32, 64, 4, stride=2)), nn.ReLU(),
             layer_init(nn.Conv2d(64, 64, 3)), nn.ReLU(),
             nn.Flatten(), layer_init(nn.Linear(64 * 7 * 7, 512)), nn.ReLU())
         self.actor = layer_init(nn.Linear(512, num_actions), std=0.01)
@@ -129,7 +134,7 @@ class Agent(nn.Module):
     def features(self, obs: torch.Tensor) -> torch.Tensor:
         """(n, 4, 84, 84) uint8 to (n, 512) float32."""
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bfloat16):
-            return self.network(obs / 255).float()
+            return self.network(obs).float()
 
     def get_value(self, obs: torch.Tensor) -> torch.Tensor:
         return self.critic(self.features(obs)).squeeze(-1)  # (n, 4, 84, 84) -> (n,)
@@ -271,7 +276,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     if args.track:
         wandb = importlib.import_module("wandb")
         wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
-    writer = SummaryWriter(run_dir, purge_step=global_step + 1)
+    atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
 
     obs = torch.zeros(T + 1, *next_obs.shape, dtype=torch.uint8, device=device)
     actions, values = torch.zeros(T, N, dtype=torch.int64, device=device), torch.zeros(T + 1, N, device=device)

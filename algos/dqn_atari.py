@@ -6,11 +6,11 @@ Papers: DQN, Mnih et al. 2015, Nature 518:529; double DQN, van Hasselt et al. 20
 1. Adam in place of RMSprop, and its step size, the target network's and the exploration's schedule of CleanRL's file.
 2. Several environments act at a time; the steps of all of them count for the schedules and for --train-frequency.
 3. The replay holds each 84 x 84 frame once, in place of the 8 frames of a transition.
-4. Strided convolutions are computed as space-to-depth and a dense convolution: the same sums, in another order.
+4. The first convolution is computed as space-to-depth and a dense convolution: the same sums, in another order.
 5. --precision auto computes the convolutions in bfloat16 where the processor has it; float32 is the published way.
 6. A time limit is no terminal state: a truncated game bootstraps from the value of its true final observation.
 """
-import contextlib, copy, difflib, importlib.util, json, math, os, random, signal, subprocess, sys, time
+import atexit, contextlib, copy, difflib, importlib.util, json, math, os, random, signal, subprocess, sys, time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -84,8 +84,9 @@ def check_args(args: Args) -> None:
         check(inside, f"--{name.replace('_', '-')} must lie in [0, 1], not {getattr(args, name)}")
     fits = args.buffer_size // args.num_envs >= 8
     check(fits, f"--buffer-size must hold at least 8 steps of each environment: {8 * args.num_envs}")
-    fits = args.learning_starts <= args.buffer_size - args.buffer_size % args.num_envs
-    check(fits, f"--learning-starts {args.learning_starts} must not exceed --buffer-size {args.buffer_size}")
+    few, many = 3 * args.num_envs, args.buffer_size - args.buffer_size % args.num_envs  # the newest row cannot be drawn
+    check(few <= args.learning_starts <= many, f"--learning-starts {args.learning_starts} must lie in [{few}, {many}]: "
+          "at least 3 steps of each environment, at most --buffer-size")
     here = args.device in ("auto", "cpu") or getattr(torch, args.device).is_available()
     check(here, f"--device {args.device} is not there; take --device auto")
     for flag, wanted, package in (("track", args.track, "wandb"), ("capture-video", args.capture_video, "moviepy")):
@@ -114,12 +115,17 @@ def layer_init(layer: nn.Linear | nn.Conv2d, std: float = math.sqrt(2)) -> nn.Li
     return layer
 
 
-class SpaceToDepthConv2d(nn.Conv2d):
-    """Conv2d whose stride s divides its kernel and its input. Each s x s patch becomes one pixel of s^2 times the
-    channels, in the input as in the kernel; a convolution without stride then adds the same products, and is faster."""
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x, weight = (nn.functional.pixel_unshuffle(tensor, self.stride[0]) for tensor in (x, self.weight))
-        return nn.functional.conv2d(x.contiguous(memory_format=torch.channels_last), weight, self.bias)
+class PixelConv2d(nn.Conv2d):
+    """nn.Conv2d of a uint8 picture / 255, for stride 4. Each 4 x 4 patch of a frame becomes one pixel of 16 channels,
+    as in the kernel: a convolution without stride then adds up the same products, and is faster. Four
+    neighbouring bytes move as one int32."""
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        n, frames, height, width = obs.shape
+        patches = obs.contiguous().view(torch.int32).view(n, frames, height // 4, 4, width // 4).permute(0, 2, 4, 1, 3)
+        x = patches.contiguous().view(torch.uint8).view(n, height // 4, width // 4, 16 * frames).permute(0, 3, 1, 2)
+        autocast = torch.is_autocast_enabled(obs.device.type)
+        x = x.to(torch.get_autocast_dtype(obs.device.type) if autocast else self.weight.dtype)
+        return nn.functional.conv2d(x, nn.functional.pixel_unshuffle(self.weight, 4) / 255, self.bias)
 
 
 class Agent(nn.Module):
@@ -128,8 +134,8 @@ class Agent(nn.Module):
         super().__init__()
         self.args, self.num_actions, self.bfloat16 = args, num_actions, bfloat16
         self.network = nn.Sequential(
-            layer_init(SpaceToDepthConv2d(4, 32, 8, stride=4)), nn.ReLU(),
-            layer_init(SpaceToDepthConv2d(32, 64, 4, stride=2)), nn.ReLU(),
+            layer_init(PixelConv2d(4, 32, 8, stride=4)), nn.ReLU(),
+            layer_init(nn.Conv2d(32, 64, 4, stride=2)), nn.ReLU(),
             layer_init(nn.Conv2d(64, 64, 3)), nn.ReLU(),
             nn.Flatten(), layer_init(nn.Linear(64 * 7 * 7, 512)), nn.ReLU())
         self.head = layer_init(nn.Linear(512, num_actions), std=1.0)
@@ -137,7 +143,7 @@ class Agent(nn.Module):
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         """(n, 4, 84, 84) uint8 to the values of all actions, (n, num_actions) float32."""
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bfloat16):
-            features = self.network(obs / 255)
+            features = self.network(obs)
         return self.head(features.float())
 
     def get_action(self, obs: torch.Tensor, epsilon: float) -> torch.Tensor:
@@ -277,7 +283,10 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     kept = saved.get("replay") and saved["run_dir"] / saved["replay"]
     same = not kept or [saved["args"][key] == getattr(args, key) for key in ("num_envs", "buffer_size")] == [True, True]
     check(same, f"--resume {args.resume} has a replay of other --num-envs or --buffer-size; leave both as they were")
-    check(not kept or kept.is_file(), f"--resume {args.resume} has lost its replay, {kept}")
+    try:
+        kept = kept and torch.load(kept, weights_only=True, mmap=True)
+    except Exception as error:
+        check(False, f"--resume {args.resume} has lost its replay, {kept} ({type(error).__name__})")
     run_dir, global_step, N = saved["run_dir"], saved["global_step"], args.num_envs
     device = torch.device(args.device if args.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu")
     torch.set_num_threads(args.torch_threads or torch.get_num_threads())
@@ -298,7 +307,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         agent.load_state_dict(saved["agent"]), optimizer.load_state_dict(saved["optimizer"])
         target_agent.load_state_dict(saved["target_agent"])
         if kept:
-            replay.load_state_dict(torch.load(kept, weights_only=True, mmap=True))
+            replay.load_state_dict(kept)
         setters = random.setstate, np.random.set_state, torch.set_rng_state, torch.cuda.set_rng_state_all
         for setter, state in zip(setters, saved["random_states"]):
             setter(state)
@@ -313,7 +322,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     if args.track:
         wandb = importlib.import_module("wandb")
         wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
-    writer = SummaryWriter(run_dir, purge_step=global_step + 1)
+    atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
 
     episode, done, age, lives = np.zeros((2, N)), np.zeros(N, dtype=bool), np.zeros(N, dtype=np.uint8), info["lives"]
     last100, ended, metrics, busy, warm = [], [], [], np.zeros(2), False  # busy: steps and seconds since the warm-up
@@ -331,7 +340,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
             write(run_dir / "checkpoint.pt", run | progress | {
                 "agent": agent.state_dict(), "target_agent": target_agent.state_dict(), "replay": kept,
                 "optimizer": optimizer.state_dict(), "random_states": (*random_states, torch.cuda.get_rng_state_all())})
-            for file in run_dir.glob("replay-*.pt"):  # the checkpoint that named an older one is gone
+            for file in run_dir.glob("replay-*"):  # older, and no checkpoint names it, or cut short by a kill
                 _ = file.name == kept or file.unlink()
             writer.flush()
         if (finished or global_step >= next_eval) and not stop:
@@ -353,8 +362,8 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         next_obs, reward, terminated, truncated, info = envs.step(action)
         valid, done = ~done, terminated | truncated
         life_lost, lives = (0 < info["lives"]) & (info["lives"] < lives) & valid, info["lives"]
-        ends = terminated if args.bootstrap_truncation else done
-        terminal = ends | life_lost if args.terminal_on_life_loss else ends
+        terminal = terminated | life_lost if args.terminal_on_life_loss else terminated
+        terminal = terminal if args.bootstrap_truncation else terminal | truncated
         replay.add(obs, age, action, np.sign(reward) if args.clip_reward else reward, terminal, valid)
         obs, age = next_obs, np.where(valid, np.minimum(age + 1, 3), 0)  # after a reset row comes a first observation
         global_step += int(valid.sum())
@@ -366,7 +375,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         updates = learns * (global_step // args.train_frequency - first_step // args.train_frequency)
         losses = []
         for _ in range(updates):
-            batch = (tensor.to(device) for tensor in replay.sample(args.batch_size))
+            batch = tuple(tensor.to(device) for tensor in replay.sample(args.batch_size))
             losses.append(update(agent, target_agent, optimizer, args, batch, loss_fn))
         if losses:
             metrics.append(torch.stack(losses).mean(0).tolist())

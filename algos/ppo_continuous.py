@@ -9,7 +9,7 @@ Papers: PPO, Schulman et al. 2017, arXiv:1707.06347; GAE, Schulman et al. 2016, 
 4. Advantages are standardised per minibatch, gradients are clipped, the learning rate falls linearly to zero.
 5. A time limit is no terminal state: a truncated episode bootstraps from the value of its true final observation.
 """
-import difflib, importlib.util, json, math, os, random, signal, subprocess, sys, tempfile, time, warnings
+import atexit, difflib, importlib.util, json, math, os, random, signal, subprocess, sys, tempfile, time, warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -331,7 +331,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     if args.track:
         wandb = importlib.import_module("wandb")
         wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
-    writer = SummaryWriter(run_dir, purge_step=global_step + 1)
+    atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
 
     obs = torch.zeros(T + 1, *next_obs.shape, device=device)
     actions, logprobs = torch.zeros(T, N, len(agent.actor_logstd), device=device), torch.zeros(T, N, device=device)

@@ -8,7 +8,7 @@ Deviations from the paper, beside those that ppo_continuous.py has from its own:
 2. --rpo-perturb-rollout adds the noise while acting as well; the paper's Algorithm 1 acts without it.
 With --rpo-alpha 0 this is ppo_continuous.py bit for bit.
 """
-import difflib, importlib.util, json, math, os, random, signal, subprocess, sys, tempfile, time, warnings
+import atexit, difflib, importlib.util, json, math, os, random, signal, subprocess, sys, tempfile, time, warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -339,7 +339,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     if args.track:
         wandb = importlib.import_module("wandb")
         wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
-    writer = SummaryWriter(run_dir, purge_step=global_step + 1)
+    atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
 
     obs = torch.zeros(T + 1, *next_obs.shape, device=device)
     actions, logprobs = torch.zeros(T, N, len(agent.actor_logstd), device=device), torch.zeros(T, N, device=device)

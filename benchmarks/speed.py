@@ -1,6 +1,7 @@
-"""Training speed of algos/ppo_continuous.py against stable-baselines3's PPO and, where `sbx` is installed, SBX's.
+"""Training speed of our files against stable-baselines3 and, where `sbx` is installed, SBX.
 
-    python benchmarks/speed.py
+    python benchmarks/speed.py                    # ppo_continuous.py
+    python benchmarks/speed.py --suite atari      # ppo_atari.py, a2c_atari.py and dqn_atari.py, memory included
 
 Every figure is environment steps per second (sps), all environments together, rollouts and updates included, the first
 iteration (warm-up) and the evaluation excluded. benchmarks/README.md says what is measured, how, and why so.
@@ -8,6 +9,7 @@ Prints a Markdown table on stdout and writes every single measurement to --outpu
 """
 
 import csv
+import importlib
 import importlib.metadata
 import importlib.util
 import itertools
@@ -15,6 +17,7 @@ import json
 import math
 import os
 import platform
+import resource
 import subprocess
 import sys
 import tempfile
@@ -22,6 +25,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Literal
 
 import tyro
 
@@ -38,18 +42,27 @@ ZOO = {
         "ent_coef": 0.0, "learning_rate": 1e-3, "clip_range": 0.2, "use_sde": True, "sde_sample_freq": 4,
     },
 }  # fmt: skip
+# our file, stable-baselines3's class, and our flags, beside the defaults. DQN learns from the first thousand steps on,
+# with the exploration of later, so that the measurement has what the long rest of a run has.
+ATARI = {
+    "PPO": ("ppo_atari.py", "PPO", {}),
+    "PPO fast": ("ppo_atari.py", "PPO", {"num_envs": 32, "num_minibatches": 8}),
+    "A2C": ("a2c_atari.py", "A2C", {}),
+    "DQN": ("dqn_atari.py", "DQN", {"buffer_size": 20_000, "learning_starts": 1000, "start_e": 0.01}),
+}
 
 
 @dataclass
 class Args:
-    env_ids: tuple[str, ...] = ("BipedalWalker-v3", "Pendulum-v1")  # one pair of table rows each
+    suite: Literal["continuous", "atari"] = "continuous"  # what is measured
+    env_ids: tuple[str, ...] = ()  # default: BipedalWalker-v3 and Pendulum-v1, or BreakoutNoFrameskip-v4
+    cases: tuple[str, ...] = tuple(ATARI)  # of the Atari suite
     repeats: int = 3  # rounds per environment; round r runs every side once, with seed r
     seconds: float = 25.0  # length of a measurement, warm-up not counted
     max_rollout: int = 8192  # most steps per rollout at the Zoo's settings, whose n_steps is cut to it; 0 cuts nothing
-    calibration_steps: int = 50_000  # steps of the uncounted run of ours that finds how many steps --seconds takes
+    calibration_steps: int = 0  # steps of our uncounted run that finds how many --seconds take; 0: 50,000, Atari 8,192
     device: str = "cpu"  # of every side
-    script: Path = ROOT / "algos" / "ppo_continuous.py"  # ours
-    output: Path = ROOT / "benchmarks" / "results" / "speed.csv"  # every measurement, in long format
+    output: Path | None = None  # every measurement, in long format; default: results/speed.csv or speed_atari.csv here
 
 
 def num_cores() -> int:
@@ -57,43 +70,56 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
+def is_atari(env_id: str) -> bool:
+    return env_id.startswith("ALE/") or "NoFrameskip" in env_id
+
+
 # ---------------------------------------------------------------------------- one side each, run in a fresh process
 
 
-def measure_peer(side: str, env_id: str, settings: dict, seed: int, seconds: float, device: str, threads: int) -> dict:
-    """{"sps": steps per second, "steps": steps measured} of stable-baselines3's (side "sb3") or SBX's PPO ("sbx") on a
-    DummyVecEnv, from the end of the first update to the end of the first later update that is at least `seconds` (s)
-    away. `threads` is given to torch.set_num_threads, 0 leaves PyTorch's own choice."""
+def measure_peer(
+    side: str, env_id: str, settings: dict, seed: int, seconds: float, device: str, threads: int, algo: str = "PPO"
+) -> dict:
+    """{"sps": steps per second, "steps": steps measured, "memory": peak in MiB} of an algorithm of stable-baselines3
+    (side "sb3") or SBX ("sbx") on a DummyVecEnv, from the end of the first update to the end of the first later update
+    that is at least `seconds` (s) away. `threads` is given to torch.set_num_threads, 0 leaves PyTorch's own choice."""
     import torch
-    from stable_baselines3 import PPO
     from stable_baselines3.common.callbacks import BaseCallback
-    from stable_baselines3.common.env_util import make_vec_env
-    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+    from stable_baselines3.common.env_util import make_atari_env, make_vec_env
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
 
-    if side == "sbx":
-        from sbx import PPO
     if threads:
         torch.set_num_threads(threads)
     settings = dict(settings)
     norm_obs, norm_reward = settings.pop("norm_obs", False), settings.pop("norm_reward", False)
-    envs = make_vec_env(env_id, n_envs=settings.pop("n_envs"), seed=seed, vec_env_cls=DummyVecEnv)
+    learning_starts, num_envs, atari = settings.get("learning_starts", 0), settings.pop("n_envs"), is_atari(env_id)
+    if atari:
+        importlib.import_module("ale_py")  # registers its games
+        envs = VecFrameStack(make_atari_env(env_id, n_envs=num_envs, seed=seed, vec_env_cls=DummyVecEnv), 4)
+    else:
+        envs = make_vec_env(env_id, n_envs=num_envs, seed=seed, vec_env_cls=DummyVecEnv)
     if norm_obs or norm_reward:
         envs = VecNormalize(envs, norm_obs=norm_obs, norm_reward=norm_reward, gamma=settings["gamma"])
 
     class Clock(BaseCallback):
         def _on_training_start(self) -> None:
-            self.marks = []  # (time in s, steps so far) at the start of every rollout, that is after every update
+            self.first, self.rollouts = None, 0  # first and last: (time in s, steps so far) at the start of a rollout
 
         def _on_rollout_start(self) -> None:
-            self.marks.append((time.perf_counter(), self.num_timesteps))
+            self.last = time.perf_counter(), self.num_timesteps
+            self.rollouts += self.num_timesteps >= learning_starts
+            if self.rollouts == 2:
+                self.first = self.last
 
         def _on_step(self) -> bool:  # a rollout cannot be refused at its start; one step later it can
-            return len(self.marks) < 3 or self.marks[-1][0] - self.marks[1][0] < seconds
+            return self.first is None or self.last[0] - self.first[0] < seconds
 
-    clock = Clock()
-    PPO("MlpPolicy", envs, seed=seed, device=device, **settings).learn(10**9, callback=clock)
-    (start, steps_before), (end, steps_after) = clock.marks[1], clock.marks[-1]
-    return {"sps": (steps_after - steps_before) / (end - start), "steps": steps_after - steps_before}
+    clock, policy = Clock(), "CnnPolicy" if atari else "MlpPolicy"
+    model = getattr(importlib.import_module("sbx" if side == "sbx" else "stable_baselines3"), algo)
+    model(policy, envs, seed=seed, device=device, **settings).learn(10**9, callback=clock)
+    (start, steps_before), (end, steps_after) = clock.first, clock.last
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"sps": (steps_after - steps_before) / (end - start), "steps": steps_after - steps_before, "memory": memory}
 
 
 def measure_bare(env_id: str, num_envs: int, seed: int, seconds: float) -> dict:
@@ -107,7 +133,14 @@ def measure_bare(env_id: str, num_envs: int, seed: int, seconds: float) -> dict:
         import envpool
 
         backend = "envpool" if env_id in envpool.list_all_envs() else backend
-    if backend == "envpool":
+    if is_atari(env_id):
+        from ale_py import AtariVectorEnv
+
+        backend, spec = "AtariVectorEnv", gym.spec(env_id).kwargs
+        envs = AtariVectorEnv(spec["game"], num_envs, repeat_action_probability=spec["repeat_action_probability"])
+        action_space = envs.single_action_space
+        envs.reset(seed=seed)
+    elif backend == "envpool":
         threads = min(num_cores(), num_envs)
         envs = envpool.make(env_id, env_type="gymnasium", num_envs=num_envs, seed=seed, num_threads=threads)
         action_space = envs.action_space  # EnvPool's is that of one environment
@@ -133,28 +166,33 @@ def measure_bare(env_id: str, num_envs: int, seed: int, seconds: float) -> dict:
 # ------------------------------------------------------------------------------------------------ the parent process
 
 
-def run(command: list) -> str:
-    """Stdout of a command run from the repository's root; its failure ends this script with the end of its output."""
-    done = subprocess.run([str(part) for part in command], cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        tail = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
-        sys.exit(f"speed.py: exit status {done.returncode} from {' '.join(map(str, command))}\n{tail}")
-    return done.stdout
+def run(command: list) -> tuple[str, float]:
+    """Stdout and peak memory (MiB) of a command run from the repository's root; its failure ends this script with the
+    end of its output."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = subprocess.Popen([str(part) for part in command], cwd=ROOT, stdout=out, stderr=err)
+        _, status, usage = os.wait4(process.pid, 0)
+        out.seek(0), err.seek(0)
+        if status:
+            tail, status = "\n".join((out.read() + err.read()).splitlines()[-20:]), os.waitstatus_to_exitcode(status)
+            sys.exit(f"speed.py: exit status {status} from {' '.join(map(str, command))}\n{tail}")
+        return out.read(), usage.ru_maxrss / 1024
 
 
-def ours(args: Args, env_id: str, seed: int, steps: int) -> dict:
-    """summary.json of a run of the unmodified script with its default flags for `steps` environment steps."""
+def ours(args: Args, script: str, flags: dict, env_id: str, seed: int, steps: int) -> dict:
+    """summary.json of a run of the unmodified script for `steps` environment steps, its peak memory (MiB) added."""
     with tempfile.TemporaryDirectory() as runs_dir:
-        flags = {"env-id": env_id, "total-timesteps": steps, "eval-episodes": 1, "runs-dir": runs_dir, "seed": seed}
-        flags["device"] = args.device
-        run([sys.executable, args.script, *itertools.chain(*((f"--{name}", flags[name]) for name in flags))])
+        flags = {"env-id": env_id, "total-timesteps": steps, "seed": seed, "device": args.device} | flags
+        flags |= {"eval-episodes": 1, "runs-dir": runs_dir}
+        flags = itertools.chain(*((f"--{name.replace('_', '-')}", flags[name]) for name in flags))
+        _, memory = run([sys.executable, ROOT / "algos" / script, *flags])
         (path,) = Path(runs_dir).glob("*/summary.json")
-        return json.loads(path.read_text())
+        return json.loads(path.read_text()) | {"memory": memory}
 
 
 def other(**job) -> dict:
     """What measure_peer or measure_bare returns, from a fresh process."""
-    return json.loads(run([sys.executable, __file__, "--measure", json.dumps(job)]).splitlines()[-1])
+    return json.loads(run([sys.executable, __file__, "--measure", json.dumps(job)])[0].splitlines()[-1])
 
 
 def recommended(env_id: str, max_rollout: int) -> dict:
@@ -179,6 +217,28 @@ def identical(flags: dict) -> dict:
     }  # fmt: skip
 
 
+def identical_atari(algo: str, flags: dict) -> dict:
+    """Ours as keywords for stable-baselines3's Atari agents. Learning rate and exploration stay constant."""
+    shared = {key: flags[key] for key in ("gamma", "max_grad_norm", "learning_rate")} | {"n_envs": flags["num_envs"]}
+    if algo == "DQN":  # its train_freq counts steps of all environments together as one
+        updates = flags["num_envs"] / flags["train_frequency"]
+        return shared | {
+            "buffer_size": flags["buffer_size"], "batch_size": flags["batch_size"], "tau": flags["tau"],
+            "learning_starts": flags["learning_starts"], "target_update_interval": flags["target_network_frequency"],
+            "train_freq": max(1, round(1 / updates)), "gradient_steps": max(1, round(updates)),
+            "exploration_initial_eps": flags["start_e"], "exploration_final_eps": flags["end_e"],
+            "optimize_memory_usage": True, "replay_buffer_kwargs": {"handle_timeout_termination": False},
+        }  # fmt: skip
+    shared |= {key: flags[key] for key in ("ent_coef", "vf_coef")} | {"n_steps": flags["num_steps"]}
+    if algo == "A2C":
+        return shared | {"rms_prop_eps": flags["rms_eps"]}
+    return shared | {
+        "n_epochs": flags["update_epochs"], "gae_lambda": flags["gae_lambda"], "clip_range": flags["clip_coef"],
+        "batch_size": flags["num_envs"] * flags["num_steps"] // flags["num_minibatches"],
+        "clip_range_vf": flags["clip_coef"] if flags["clip_vloss"] else None,
+    }  # fmt: skip
+
+
 def csv_row(exp_name: str, env_id: str, seed: int, result: dict, commit: str) -> dict:
     """A row of --output: `value` in steps per second, measured over `step` steps. Nothing but a number passes."""
     if not (math.isfinite(result["sps"]) and result["sps"] > 0):
@@ -190,7 +250,7 @@ def csv_row(exp_name: str, env_id: str, seed: int, result: dict, commit: str) ->
 
 def measure_env(args: Args, env_id: str, has_sbx: bool) -> tuple[list[dict], str]:
     """CSV rows of all rounds of one environment, and the backend of the bare environment."""
-    first = ours(args, env_id, seed=1, steps=args.calibration_steps)
+    first = ours(args, "ppo_continuous.py", {}, env_id, seed=1, steps=args.calibration_steps)
     result = {"sps": first["sps"], "steps": first["global_step"]}
     csv_row("calibration, not counted,", env_id, 1, result, first["commit"])  # checked like the others, then dropped
     steps = max(args.calibration_steps, math.ceil(first["sps"] * args.seconds))
@@ -205,13 +265,60 @@ def measure_env(args: Args, env_id: str, has_sbx: bool) -> tuple[list[dict], str
     jobs["bare"] = {"side": "bare", "num_envs": first["args"]["num_envs"]}
     rows = []
     for seed in range(1, args.repeats + 1):
-        summary = ours(args, env_id, seed, steps)
+        summary = ours(args, "ppo_continuous.py", {}, env_id, seed, steps)
         result = {"sps": summary["sps"], "steps": summary["global_step"]}
         rows.append(csv_row("ours", env_id, seed, result, first["commit"]))
         for name in jobs:
             result = other(env_id=env_id, seed=seed, seconds=args.seconds, **jobs[name])
             rows.append(csv_row(name, env_id, seed, result, first["commit"]))
     return rows, result["backend"]  # the last result is the bare environment's
+
+
+def measure_atari(args: Args, env_id: str) -> list[dict]:
+    """CSV rows of all rounds of an Atari game: steps per second and peak memory (metric memory_mib)."""
+    jobs, steps, rows = {}, {}, []
+    for case in args.cases:
+        script, algo, flags = ATARI[case]
+        first = ours(args, script, flags, env_id, seed=1, steps=args.calibration_steps)
+        result = {"sps": first["sps"], "steps": first["global_step"]}
+        csv_row(f"{case} calibration, not counted,", env_id, 1, result, first["commit"])
+        steps[case] = max(args.calibration_steps, math.ceil(first["sps"] * args.seconds))
+        peer = {"side": "sb3", "algo": algo, "device": args.device}
+        peer["settings"] = identical_atari(algo, first["args"])
+        jobs[case] = {"sb3-default-threads": {"threads": 0, **peer}, "sb3-1-thread": {"threads": 1, **peer}}
+        jobs[case]["bare"] = {"side": "bare", "num_envs": first["args"]["num_envs"]}
+    for seed in range(1, args.repeats + 1):
+        for case in args.cases:
+            script, _, flags = ATARI[case]
+            results = {"ours": ours(args, script, flags, env_id, seed, steps[case])}
+            results["ours"]["steps"] = results["ours"]["global_step"]
+            for name in jobs[case]:
+                results[name] = other(env_id=env_id, seed=seed, seconds=args.seconds, **jobs[case][name])
+            for name in results:
+                row = csv_row(f"{case} {name}", env_id, seed, results[name], first["commit"])
+                rows.append(row)
+                if "memory" in results[name]:
+                    rows.append(row | {"metric": "memory_mib", "value": round(results[name]["memory"])})
+    return rows
+
+
+def atari_rows(rows: list[dict], env_id: str, cases: tuple[str, ...]) -> list[str]:
+    """The Markdown rows of a game. A ratio is taken within a round; its median is over rounds."""
+    lines = []
+    for case in cases:
+        sps, memory = ({name: [row["value"] for row in rows if (row["exp_name"], row["metric"]) == (name, metric)]
+                        for name in {row["exp_name"] for row in rows}} for metric in ("sps", "memory_mib"))  # fmt: skip
+        both = f"{case} sb3-default-threads", f"{case} sb3-1-thread"
+        worse, sb3 = sorted(both, key=lambda name: median(sps[name]))
+        threads, other_threads = (name.removeprefix(f"{case} sb3-").replace("-", " ") for name in (sb3, worse))
+        mine, base = f"{case} ours", sb3.replace(case, case.split()[0])
+        ratios = [[a / b for a, b in zip(sps[mine], sps[peer], strict=True)] for peer in (sb3, base, f"{case} bare")]
+        lines.append(" | ".join([
+            f"| {env_id}", case, spread(sps[mine], ",.0f"), spread(sps[sb3], ",.0f"),
+            f"{threads} ({other_threads}: {median(sps[worse]):,.0f})", spread(ratios[0], ".1f"),
+            spread(ratios[1], ".1f"), spread(sps[f"{case} bare"], ",.0f"), spread(ratios[2], ".0%"),
+            f"{median(memory[mine]):,.0f}, {median(memory[sb3]):,.0f} |"]))  # fmt: skip
+    return lines
 
 
 def spread(values: list[float], form: str) -> str:
@@ -254,23 +361,37 @@ def machine() -> str:
 def main(args: Args) -> None:
     if args.repeats < 1 or args.seconds <= 0:
         sys.exit("speed.py: --repeats and --seconds must be positive")
-    unknown = [env_id for env_id in args.env_ids if env_id not in ZOO]
+    atari, has_sbx = args.suite == "atari", importlib.util.find_spec("sbx") is not None
+    args.env_ids = args.env_ids or (("BreakoutNoFrameskip-v4",) if atari else tuple(ZOO))
+    args.calibration_steps = args.calibration_steps or (8192 if atari else 50_000)
+    args.output = args.output or ROOT / "benchmarks" / "results" / ("speed_atari.csv" if atari else "speed.csv")
+    unknown = [env_id for env_id in args.env_ids if not atari and env_id not in ZOO]
     if unknown:
         sys.exit(f"speed.py: no recommended settings for {', '.join(unknown)} in ZOO; it has {', '.join(ZOO)}")
-    has_sbx = importlib.util.find_spec("sbx") is not None
+    unknown = [case for case in args.cases if case not in ATARI]
+    if unknown or "PPO fast" in args.cases and "PPO" not in args.cases:
+        sys.exit(f"speed.py: --cases are some of {', '.join(ATARI)}, and PPO fast is compared with PPO as well")
     description, rows, lines = machine(), [], []
     if os.getloadavg()[0] > 0.5:
         print("speed.py: other programs are running on this machine; the figures will suffer", file=sys.stderr)
     for env_id in args.env_ids:
-        env_rows, backend = measure_env(args, env_id, has_sbx)
+        if atari:
+            env_rows = measure_atari(args, env_id)
+            lines += atari_rows(env_rows, env_id, args.cases)
+        else:
+            env_rows, backend = measure_env(args, env_id, has_sbx)
+            lines += table_rows(env_rows, env_id, backend, has_sbx)
         rows += env_rows
-        lines += table_rows(env_rows, env_id, backend, has_sbx)
     args.output.parent.mkdir(parents=True, exist_ok=True)
     with open(args.output, "w", newline="") as file:
         writer = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-    print("| environment | settings | ours | SB3 | SB3 ran with | ours / SB3 | SBX | ours / SBX | bare | ours / bare |")
+    columns = "settings | ours | SB3 | SB3 ran with | ours / SB3 | SBX | ours / SBX | bare | ours / bare"
+    if atari:
+        columns = "algorithm | ours | SB3 | SB3 ran with | ours / SB3 | ours / SB3 with published settings"
+        columns += " | bare | ours / bare | peak memory of ours and SB3 (MiB)"
+    print(f"| environment | {columns} |")
     print("|---" * 10 + "|", *lines, sep="\n")
     print(f"\nSteps per second, median (least-greatest) of {args.repeats} rounds of {args.seconds:g} s a side; "
           "SB3's figure is the better of PyTorch's default threads and one thread.\n"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# PPO, DQN and A2C on three Atari games, 10M steps each. The algorithms' files are planned.
+# PPO, DQN and A2C on three Atari games, 10M steps each.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -2,8 +2,9 @@
 
     python scripts/enjoy.py runs/BipedalWalker-v3__ppo_continuous__1__1700000000 [--video out.mp4, without a display]
 
-The agent acts as in the run's evaluation: by the policy's mode, under frozen statistics. Of the algorithm's file this
-uses Args, make_envs, flatten, Agent and evaluate; --stochastic puts the agent's get_action in place of actor_mean.
+The agent acts as in the run's evaluation: by the policy's mode, under frozen statistics, or, in an Atari game, as its
+file says. Of the algorithm's file this uses Args, make_envs, flatten, Agent and evaluate; --stochastic puts the agent's
+get_action in place of actor_mean.
 """
 
 import importlib.util
@@ -56,15 +57,40 @@ def load(run: Path, script: Path | None):
         check(False, f"{file} is no checkpoint {ours} ({type(error).__name__}: {str(error)[:100]})")
 
 
+class InColour(gym.vector.VectorWrapper):
+    """An Atari emulator beside a second one, which shows colours: there the same actions play the same game."""
+
+    render_mode = "rgb_array"
+
+    def __init__(self, envs, camera, frame):
+        super().__init__(envs)
+        self.camera, self.frame = camera, frame
+
+    def step(self, action):
+        self.frame = self.camera.step(action)[0]
+        return self.env.step(action)
+
+    def render(self):
+        return self.frame[0]  # (1, 1, 210, 160, 3) -> (1, 210, 160, 3)
+
+
 def starter(module, args, mode: str | None):
     """A function that starts an episode of the algorithm's own environment, rendered in `mode`: seed -> envs, obs."""
     gym_make, name = gym.make, args.env_id
     backend = "gymnasium" if name in gym.registry or ":" in name or "-v" not in name else "envpool"
 
+    def start_atari(seed: int):
+        envs, obs, _ = module.make_envs(args, 1, seed)
+        if mode == "rgb_array":
+            screen = dict(grayscale=False, img_height=210, img_width=160, stack_num=1)
+            envs = InColour(envs, *module.make_envs(args, 1, seed, **screen)[:2])
+        return envs, obs
+
     def start(seed: int):  # makes it anew: Box2D carries a little from one episode to the next
         with patch.object(gym, "make", lambda *args, **kwargs: gym_make(*args, **kwargs | {"render_mode": mode})):
             return module.make_envs(args, backend, 1, seed)
 
+    start = start_atari if hasattr(module, "AtariVectorEnv") else start
     try:
         envs, _ = start(0)
         _ = envs.render_mode and envs.render()  # what cannot be rendered fails here, before anything is written
@@ -79,9 +105,9 @@ def starter(module, args, mode: str | None):
 def play(evaluate, agent, envs, obs, writer) -> tuple[list[float], int]:
     """[return] and length of one episode, played and, with a writer, filmed through the algorithm's evaluate()."""
 
-    def film(obs, *rest):  # an emulator that does not render shows the last of its stacked grey observations
+    def film(obs, *rest):
         if writer:
-            writer.append_data(envs.render()[0] if envs.render_mode else np.repeat(obs[0][-1][..., None], 3, axis=-1))
+            writer.append_data(envs.render()[0])
         return obs, *rest
 
     film(obs)
@@ -104,7 +130,11 @@ def main(options: Options) -> None:
     start = starter(module, args, "rgb_array" if video else "human" if render else None)
     envs, obs = start(seed)
     try:
-        agent = player = module.Agent(module.flatten(obs).shape[1], envs.single_action_space, args)
+        if hasattr(module, "AtariVectorEnv"):  # in float32, unless the run asked for less
+            own = [args] if hasattr(args, "eval_e") else []
+            agent = player = module.Agent(envs.single_action_space.n, *own, args.precision == "bfloat16")
+        else:
+            agent = player = module.Agent(module.flatten(obs).shape[1], envs.single_action_space, args)
         agent.load_state_dict(weights)
     except Exception:
         check(False, f"the weights in {options.run} do not fit Agent in {module.__file__}; see --algo-file")
@@ -113,9 +143,11 @@ def main(options: Options) -> None:
         acts = {"__getattr__": lambda _, name: getattr(agent, name), "actor_mean": lambda _, x: agent.get_action(x)[0]}
         player = type("Sampler", (), acts)()
     with TemporaryDirectory(prefix=".", dir=video and video.parent) as folder:
-        aside, fps, returns = Path(folder) / "video.mp4", envs.metadata.get("render_fps", 30), []
+        default = 15 if isinstance(envs, InColour) else 30  # of its 60 frames a second, it shows every fourth
+        aside, fps, returns = Path(folder) / "video.mp4", envs.metadata.get("render_fps", default), []
         writer = video and importlib.import_module("imageio.v2").get_writer(aside, fps=fps, macro_block_size=2)
         for i in range(episodes):
+            torch.manual_seed(seed + i)
             returns[i:], length = play(module.evaluate, player, *start(seed + i), writer)
             print(f"episode {i + 1}: return {returns[i]:.2f}, length {length}", flush=True)
         if video:

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
-import toy_envs  # noqa: F401  (registers them)
+import toy_envs
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 ROOT = Path(__file__).resolve().parents[1]
 ALGOS = ROOT / "algos"
 NAMES = ["ppo_continuous", "rpo_continuous"]
+ATARI = ["ppo_atari", "a2c_atari", "dqn_atari"]
 
 
 def load(name: str):
@@ -36,6 +37,14 @@ def tiny(algo, folder, **flags):
     small = {"env_id": "Pendulum-v1", "env_backend": "gymnasium", "runs_dir": str(folder / "runs"), "num_envs": 2}
     small |= {"num_steps": 8, "num_minibatches": 2, "update_epochs": 2, "total_timesteps": 64, "eval_episodes": 2}
     return algo.Args(**(small | flags))
+
+
+def tiny_atari(algo, folder, **flags):
+    """The same for the Atari files; flags that a file does not have are left out."""
+    small = {"runs_dir": str(folder / "runs"), "precision": "float32", "torch_threads": 1, "num_envs": 2}
+    small |= {"num_steps": 8, "num_minibatches": 2, "update_epochs": 2, "total_timesteps": 28, "eval_episodes": 2}
+    small |= {"buffer_size": 64, "learning_starts": 8, "batch_size": 4, "exploration_fraction": 1.0}
+    return algo.Args(**({key: value for key, value in small.items() if hasattr(algo.Args, key)} | flags))
 
 
 def command_line(*flags, script: str | Path, cwd: Path, **variables: str) -> subprocess.Popen:
@@ -78,6 +87,46 @@ def spy(monkeypatch, algo, name: str, before) -> None:
 @pytest.fixture(params=NAMES)
 def algo(request):
     return load(request.param)
+
+
+@pytest.fixture(params=ATARI)
+def atari(request):
+    return load(request.param)
+
+
+def only(*names):
+    """Run a test with these of the Atari files."""
+    return pytest.mark.parametrize("atari", names, indirect=True)
+
+
+@pytest.fixture
+def fake(atari, monkeypatch):
+    """The file with FakeAtari in place of the emulator."""
+    monkeypatch.setattr(atari, "AtariVectorEnv", toy_envs.FakeAtari)
+    toy_envs.FakeAtari.rows.clear()
+    return atari
+
+
+def cheap(algo, monkeypatch) -> None:
+    """Make the file's network one that costs little."""
+
+    class Shrink(torch.nn.AvgPool2d):
+        def forward(self, obs):
+            return super().forward(obs / 255)
+
+    class Cheap(algo.Agent):
+        def __init__(self, *args):
+            super().__init__(*args)
+            self.network = torch.nn.Sequential(Shrink(12), torch.nn.Flatten(), torch.nn.Linear(196, 512))
+
+    monkeypatch.setattr(algo, "Agent", Cheap)
+
+
+@pytest.fixture
+def small(fake, monkeypatch):
+    """The file with FakeAtari and a network that costs little."""
+    cheap(fake, monkeypatch)
+    return fake
 
 
 @pytest.fixture(autouse=True)

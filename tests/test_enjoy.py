@@ -11,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+import toy_envs  # noqa: F401  (registers ShortBreakout-v4)
 
 ROOT = Path(__file__).resolve().parent.parent
 ALGO = ROOT / "algos" / "ppo_continuous.py"
@@ -161,3 +162,58 @@ def test_mujoco_without_gl_names_the_variable(run, tmp_path, monkeypatch, capsys
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     del stopped
     gc.collect()
+
+
+ATARI = {name: load(ROOT / "algos" / f"{name}.py") for name in ("ppo_atari", "a2c_atari", "dqn_atari")}
+
+
+@pytest.fixture(params=ATARI)
+def game(request, tmp_path):
+    """A run of an Atari file that has saved a checkpoint, as far as enjoy.py can see; its file, arguments and agent."""
+    module = ATARI[request.param]
+    args = module.Args(env_id="ShortBreakout-v4", precision="float32")
+    agent = module.Agent(4, *([args] if request.param == "dqn_atari" else []), False)
+    content = {"algo": request.param, "args": vars(args), "agent": agent.state_dict()}
+    (tmp_path / "run").mkdir()
+    torch.save(content, tmp_path / "run" / "checkpoint.pt")
+    return tmp_path / "run", module, args, agent
+
+
+def test_atari_returns_and_video(game, tmp_path, capsys, monkeypatch):
+    """The returns are those of the file's own evaluate(), and the video shows the colours of the very games."""
+    imageio, cv2 = pytest.importorskip("imageio.v3"), pytest.importorskip("cv2")
+    run, module, args, agent = game
+    seen, returns = [], []
+    for seed in (SEED, SEED + 1):
+        envs, obs, _ = module.make_envs(args, 1, seed)
+        seen.append(obs[0, -1])
+        step = envs.step
+
+        def keep(action, step=step):
+            result = step(action)
+            seen.append(result[0][0, -1])
+            return result
+
+        monkeypatch.setattr(envs, "step", keep)
+        torch.manual_seed(seed)
+        returns += module.evaluate(agent, envs, obs)
+    play(run, video=tmp_path / "out.mp4")
+    played = re.findall(r"return ([\d.]+), length (\d+)", capsys.readouterr().out)
+    assert [float(value) for value, _ in played] == returns
+    frames = imageio.imread(tmp_path / "out.mp4")
+    assert len(frames) == len(seen) == sum(int(length) + 1 for _, length in played)
+    assert frames.shape[1:] == (210, 160, 3) and imageio.immeta(tmp_path / "out.mp4")["fps"] == 15
+    assert (frames.max(-1).astype(int) - frames.min(-1)).max() > 100  # in colour
+    for frame, grey in zip(frames, seen):
+        small = cv2.resize(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), (84, 84), interpolation=cv2.INTER_AREA)
+        assert np.abs(small.astype(int) - grey).mean() < 3
+
+
+def test_atari_bad_input_is_one_line(game, capfd, monkeypatch):
+    monkeypatch.setenv("DISPLAY", ":0")
+    for options, word in ((dict(render=True), "--video"), (dict(stochastic=True), "--stochastic")):
+        with pytest.raises(SystemExit) as stopped:
+            play(game[0], **options)
+        out, err = capfd.readouterr()
+        assert stopped.value.code == 2 and not out
+        assert err.count("\n") == 1 and word in err

@@ -9,8 +9,19 @@ import pytest
 from conftest import ALGOS, NAMES, ROOT, command_line
 
 FILES = sorted(set(ALGOS.glob("*.py")) | {ALGOS / f"{name}.py" for name in NAMES})
-TINY = ("--env-id", "Pendulum-v1", "--num-envs", 2, "--num-steps", 8, "--num-minibatches", 2, "--update-epochs", 1)
+SMALL = ("--num-envs", 2, "--total-timesteps", 64, "--eval-episodes", 2)
+TINY = {name: ("--env-id", "Pendulum-v1", "--num-steps", 8, "--num-minibatches", 2) for name in NAMES} | {
+    "ppo_atari": ("--num-steps", 8, "--num-minibatches", 2),
+    "a2c_atari": (),
+    "dqn_atari": ("--buffer-size", 64, "--learning-starts", 32),
+}
 DOCUMENTED = ast.Module, ast.ClassDef, ast.FunctionDef
+SHARED = [  # files, and what is the same in them to the byte
+    (("ppo_atari", "a2c_atari", "dqn_atari"), ("make_envs", "write", "load_checkpoint", "PixelConv2d", "check")),
+    (("ppo_atari", "a2c_atari", "dqn_atari"), ("layer_init",)),
+    (("ppo_atari", "a2c_atari"), ("evaluate", "Agent")),
+    (("ppo_continuous", "ppo_atari"), ("compute_gae", "write", "load_checkpoint", "check")),
+]
 VARIANTS = [("ppo_continuous", "rpo_continuous", 20, "# RPO:")]  # parent, child, most changed lines, tag of each hunk
 
 IMPORT = """
@@ -69,7 +80,7 @@ def test_imports_nothing_of_the_repository(file):
 def test_runs_when_copied_alone(file, tmp_path):
     """Would break: any use of a file beside it, or of the folder it is started from."""
     shutil.copy(file, tmp_path)
-    process = command_line(*TINY, "--total-timesteps", 64, "--eval-episodes", 2, script=file.name, cwd=tmp_path)
+    process = command_line(*SMALL, *TINY[file.stem], script=file.name, cwd=tmp_path)
     _, errors = process.communicate(timeout=180)
     assert process.returncode == 0, errors
     (summary,) = tmp_path.glob("runs/*/summary.json")
@@ -93,3 +104,15 @@ def test_variant_differs_by_its_change_only(parent, child, most, tag):
     assert changed <= most
     for _, _, _, start, end in hunks:
         assert any(tag in line for line in new[start:end]), f"{child}.py, no {tag} in: {new[start:end]}"
+
+
+@pytest.mark.parametrize(("files", "names"), SHARED, ids=str)
+def test_shared_parts_are_the_same(files, names):
+    """Would break: a fix made in one file and not in its sibling."""
+    for name in names:
+        versions = set()
+        for file in files:
+            text = (ALGOS / f"{file}.py").read_text()
+            (node,) = [node for node in ast.parse(text).body if getattr(node, "name", "") == name]
+            versions.add(ast.get_source_segment(text, node))
+        assert len(versions) == 1, f"{name} differs between {files}"

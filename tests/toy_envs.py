@@ -4,11 +4,14 @@ import os
 import sys
 from pathlib import Path
 
+import ale_py
 import gymnasium as gym
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 from probe import Aim, Constant, Endless, Shown, TwoSteps  # noqa: E402
+
+gym.register_envs(ale_py)
 
 
 def box(size: int, bound: float = np.inf) -> gym.spaces.Box:
@@ -93,6 +96,83 @@ class Unbounded(Constant):
     action_space = box(1)
 
 
+class FakeAtari(gym.vector.VectorEnv):
+    """Stands in for ale_py.AtariVectorEnv: whatever is played, environment i plays games of 4, 3, 7, 4, ... + i steps.
+    Even ones terminate, odd ones are truncated. Step s pays the next of 3 0 -2 5 0 1 -4, times i + 1. One of 3 lives
+    goes at the second step; a termination takes all, a truncation one more where i is 0. In every third game all are
+    gone from the fourth step on, though it goes on. A frame shows i + 1, game + 1 and step + 1, in a third each.
+    """
+
+    metadata = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
+    LENGTHS, REWARDS = (4, 3, 7), (3, 0, -2, 5, 0, 1, -4)
+    rows: list = []  # (i, game, step, action, reward, ends) of each step, but reset rows, of training's environments
+    made: list = []  # keywords of each
+
+    def __init__(self, game: str, num_envs: int, *, frameskip=4, reward_clipping=True, stack_num=4, **view):
+        FakeAtari.made.append(dict(game=game, num_envs=num_envs, frameskip=frameskip) | view)
+        assert not reward_clipping
+        self.num_envs, self.stack_num = num_envs, stack_num
+        self.single_observation_space = gym.spaces.Box(0, 255, (stack_num, 84, 84), np.uint8)
+        self.single_action_space = gym.spaces.Discrete(4)
+
+    @staticmethod
+    def length(i: int, game: int) -> int:
+        return FakeAtari.LENGTHS[game % 3] + i
+
+    @staticmethod
+    def lives(i: int, game: int, step: int) -> int:
+        if step == FakeAtari.length(i, game):
+            return game % 2 * (1 + i)
+        return 0 if game % 3 == 2 and step >= 4 else 2 if step >= 2 else 3
+
+    @staticmethod
+    def reward(i: int, step: int) -> int:
+        return FakeAtari.REWARDS[(step - 1) % 7] * (i + 1)
+
+    @staticmethod
+    def timeline(i: int, rows: int) -> list[tuple[int, int] | None]:
+        """(game, steps taken before) of environment i in each row; None for a reset row."""
+        every = ([(game, step) for step in range(FakeAtari.length(i, game))] + [None] for game in range(rows))
+        return [row for game in every for row in game][:rows]
+
+    @staticmethod
+    def decode(obs) -> tuple[int, int, int] | None:
+        """(i, game, step) of one 84 x 84 frame; None if it is black."""
+        thirds = [int(obs[row, 0]) for row in (0, 28, 56)]
+        return tuple(number - 1 for number in thirds) if any(thirds) else None
+
+    def frame(self, i: int) -> np.ndarray:
+        return np.repeat(np.array([i + 1, self.game[i] + 1, self.steps[i] + 1], np.uint8), 28)[:, None].repeat(84, 1)
+
+    def info(self) -> dict:
+        lives = [self.lives(i, self.game[i], self.steps[i]) for i in range(self.num_envs)]
+        return {"lives": np.array(lives, dtype=np.int32)}
+
+    def reset(self, *, seed=None, options=None):
+        self.training = seed % 2**31 < 2**30
+        self.game, self.steps, self.done = np.zeros((3, self.num_envs), dtype=int)
+        self.stack = np.zeros((self.num_envs, self.stack_num, 84, 84), np.uint8)
+        for i in range(self.num_envs):
+            self.stack[i, -1] = self.frame(i)
+        return self.stack.copy(), self.info()
+
+    def step(self, actions):
+        assert actions.shape == (self.num_envs,) and actions.dtype in (np.int32, np.int64)
+        reward, terminated, truncated = np.zeros((3, self.num_envs), dtype=np.int32)
+        for i, action in enumerate(actions):
+            if self.done[i]:
+                self.game[i], self.steps[i], self.done[i], self.stack[i] = self.game[i] + 1, 0, False, 0
+            else:
+                self.steps[i] += 1
+                reward[i] = self.reward(i, self.steps[i])
+                self.done[i] = self.steps[i] == self.length(i, self.game[i])
+                terminated[i], truncated[i] = self.done[i] * (1 - self.game[i] % 2), self.done[i] * (self.game[i] % 2)
+                if self.training:
+                    FakeAtari.rows.append((i, self.game[i], self.steps[i] - 1, int(action), reward[i], self.done[i]))
+            self.stack[i] = np.concatenate([self.stack[i, 1:], self.frame(i)[None]])
+        return self.stack.copy(), reward, terminated.astype(bool), truncated.astype(bool), self.info()
+
+
 for cls in (Counter, Uneven, Signal, Constant, Shown, TwoSteps, Aim, Endless, Unbounded):
     if f"{cls.__name__}-v0" not in gym.registry:
         gym.register(f"{cls.__name__}-v0", entry_point=cls, disable_env_checker=True)
@@ -103,3 +183,7 @@ for name, kwargs in {
 }.items():
     if f"{name}-v0" not in gym.registry:
         gym.register(f"{name}-v0", entry_point=Broken, kwargs=kwargs, disable_env_checker=True)
+for name, kwargs in {"Short": {"max_num_frames_per_episode": 402}, "Full": {"full_action_space": True}}.items():
+    if f"{name}Breakout-v4" not in gym.registry:
+        spec = gym.spec("BreakoutNoFrameskip-v4")
+        gym.register(f"{name}Breakout-v4", entry_point=spec.entry_point, kwargs=spec.kwargs | kwargs)

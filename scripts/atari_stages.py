@@ -1,0 +1,66 @@
+"""Picture of an Atari game at every stage of its preprocessing, made by make_envs() of algos/ppo_atari.py.
+
+    python scripts/atari_stages.py docs/atari_stages.png --env-id SpaceInvadersNoFrameskip-v4
+
+The stages are the same environment with parts of its preprocessing switched off, all played with the same seed and the
+same actions. Of the steps played, the one is drawn in which the last of the skipped frames alone shows least.
+"""
+
+import importlib.util
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402
+import numpy as np  # noqa: E402
+import tyro  # noqa: E402
+
+SCREEN = dict(img_height=210, img_width=160, stack_num=1)
+STAGES = {  # title: what differs from the preprocessing of training
+    "screen, 210 x 160,\nlast of 4 frames": dict(grayscale=False, maxpool=False) | SCREEN,
+    "grey": dict(maxpool=False) | SCREEN,
+    "maximum of the\nlast 2 frames": SCREEN,
+    "84 x 84": dict(stack_num=1),
+    "stack of 4": {},
+}
+
+
+@dataclass
+class Options:
+    output: tyro.conf.Positional[Path]  # the picture
+    env_id: str = "SpaceInvadersNoFrameskip-v4"  # an Atari id
+    seed: int = 1  # of the game and of the random actions
+    steps: int = 200  # to choose from
+
+
+def play(algo, options: Options, view: dict) -> np.ndarray:
+    """Observations of the first environment, (steps, stack, height, width[, 3])."""
+    envs, _, _ = algo.make_envs(algo.Args(env_id=options.env_id), 1, options.seed, **view)
+    actions = np.random.default_rng(options.seed).integers(envs.single_action_space.n, size=(options.steps, 1))
+    return np.stack([envs.step(action)[0][0] for action in actions])
+
+
+def main(options: Options) -> None:
+    file = Path(__file__).resolve().parents[1] / "algos" / "ppo_atari.py"
+    spec = importlib.util.spec_from_file_location("ppo_atari", file)
+    algo = sys.modules["ppo_atari"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(algo)
+    films = {title: play(algo, options, STAGES[title]) for title in STAGES}
+    _, single, maximum, *_ = films.values()
+    step = int(np.argmax(np.abs(maximum.astype(int) - single).sum(axis=(1, 2, 3))[4:])) + 4
+    pictures = [(title * (i == 0), frame) for title in films for i, frame in enumerate(films[title][step])]
+    figure, axes = plt.subplots(1, len(pictures), figsize=(1.7 * len(pictures), 2.8), layout="constrained")
+    for axis, (title, picture) in zip(axes, pictures, strict=True):
+        axis.imshow(picture, cmap="gray", vmin=0, vmax=255, aspect="auto")
+        axis.set_xticks([]), axis.set_yticks([])
+        axis.set_title(title, fontsize=8)
+        axis.set_box_aspect(picture.shape[0] / picture.shape[1])
+    figure.savefig(options.output, dpi=110)
+    print(f"{options.output}: step {step} of {options.env_id}")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options))

@@ -1,0 +1,401 @@
+"""Network, targets, and one step of each update against stable-baselines3's on the same tensors and weights."""
+
+import copy
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from conftest import load, only
+from stable_baselines3 import A2C, DQN, PPO
+from stable_baselines3.common.logger import configure
+from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
+from test_gae import DONES, JUNK, REWARDS, TERMINATEDS, VALID, VALUES
+
+ACTIONS, ROWS = 6, 24
+
+
+class Idle(gym.Env):
+    """Only its spaces matter."""
+
+    observation_space = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    action_space = gym.spaces.Discrete(ACTIONS)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros((4, 84, 84), dtype=np.uint8), {}
+
+    def step(self, action):
+        return np.zeros((4, 84, 84), dtype=np.uint8), 0.0, False, False, {}
+
+
+def make_agent(algo, seed: int = 1, **flags):
+    """An agent in float32 whose policy or values differ between states, and its arguments."""
+    args = algo.Args(precision="float32", **flags)
+    torch.manual_seed(seed)
+    agent = algo.Agent(ACTIONS, *([args] if algo.__name__ == "dqn_atari" else []), False)
+    for parameter in agent.parameters():
+        parameter.data += 0.02 * torch.randn_like(parameter)
+    return agent, args
+
+
+def observations(rows: int = ROWS) -> torch.Tensor:
+    return torch.randint(256, (rows, 4, 84, 84), dtype=torch.uint8)
+
+
+def head(agent, obs):
+    """Logits of a policy, or values of actions."""
+    return agent(obs) if hasattr(agent, "head") else agent.actor(agent.features(obs))
+
+
+# ---- the network
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 2e-5)], ids=str)
+@pytest.mark.parametrize("shape", [(4, 32, 8, 84, 84), (1, 3, 4, 12, 20), (3, 5, 12, 24, 16)], ids=str)
+def test_first_convolution_is_a_convolution(atari, shape, dtype, tolerance):
+    """Would break: channels of patch and kernel in different orders, rows and columns swapped, the division by 255."""
+    inputs, outputs, kernel, height, width = shape
+    ours = atari.PixelConv2d(inputs, outputs, kernel, stride=4).to(dtype)
+    plain = torch.nn.Conv2d(inputs, outputs, kernel, stride=4).to(dtype)
+    plain.load_state_dict(ours.state_dict())
+    obs = torch.randint(256, (3, inputs, height, width), dtype=torch.uint8)
+    weight = torch.randn(3, outputs, (height - kernel) // 4 + 1, (width - kernel) // 4 + 1, dtype=dtype)
+    results = []
+    for layer, picture in ((ours, obs), (plain, obs.to(dtype) / 255)):
+        y = layer(picture)
+        (weight * y).sum().backward()
+        results.append([y, layer.weight.grad, layer.bias.grad])
+    for one, other in zip(*results):
+        assert one.shape == other.shape
+        torch.testing.assert_close(one, other, rtol=0, atol=tolerance * other.abs().max().item())
+
+
+class Scaled(torch.nn.Conv2d):
+    """PyTorch's own convolution of a picture divided by 255."""
+
+    def forward(self, obs):
+        return super().forward(obs / 255)
+
+
+def plain_twin(agent):
+    """The agent with PyTorch's own first convolution in its network."""
+    twin, layer = copy.deepcopy(agent), Scaled(4, 32, 8, stride=4)
+    layer.load_state_dict(twin.network[0].state_dict())
+    twin.network[0] = layer
+    return twin
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_agent_equals_one_of_plain_convolutions(atari, channels_last):
+    """Would break: another network than the paper's, layers in other places; memory formats that mix up dimensions."""
+    agent, _ = make_agent(atari)
+    twin = plain_twin(agent)
+    if channels_last:
+        agent = agent.to(memory_format=torch.channels_last)
+    obs, results = observations(8), []
+    for one in (agent, twin):
+        out = head(one, obs)
+        out.square().sum().backward()
+        results.append([out, *[parameter.grad for name, parameter in one.named_parameters() if "critic" not in name]])
+    assert sum(parameter.numel() for parameter in agent.network.parameters()) == 1_684_128
+    for ours, plain in zip(*results):
+        assert plain.abs().max() > 0
+        torch.testing.assert_close(ours, plain, rtol=0, atol=2e-5 * plain.abs().max().item())
+
+
+def test_initial_weights(atari):
+    """Would break: PyTorch's own initial weights, heads of another scale, space-to-depth that spoils orthogonality."""
+    agent = atari.Agent(ACTIONS, *([atari.Args()] if atari.__name__ == "dqn_atari" else []), False)
+    scales = {"actor": 0.01, "critic": 1.0, "head": 1.0}
+    for name, layer in agent.named_modules():
+        if isinstance(layer, torch.nn.Linear | torch.nn.Conv2d):
+            assert not layer.bias.any()
+            flat = layer.weight.detach().flatten(1)
+            flat = flat if len(flat) < flat.shape[1] else flat.T
+            expected = scales.get(name, 2**0.5) ** 2 * torch.eye(len(flat))
+            torch.testing.assert_close(flat @ flat.T, expected, rtol=0, atol=1e-4)
+
+
+def test_bfloat16_is_near_float32(atari):
+    """Would break: heads or inputs rounded to 8 bits, a switch that does nothing."""
+    agent, _ = make_agent(atari)
+    short, obs = copy.deepcopy(agent), observations(16)
+    short.bfloat16 = True
+    ours, exact = head(short, obs), head(agent, obs)
+    assert ours.dtype == torch.float32
+    assert not torch.equal(ours, exact)
+    torch.testing.assert_close(ours, exact, rtol=0, atol=0.03 * exact.abs().max().item())
+    ours.sum().backward()
+    assert all(p.grad.dtype == torch.float32 for name, p in short.named_parameters() if "critic" not in name)
+
+
+@only("ppo_atari", "a2c_atari")
+def test_policy_is_a_categorical_distribution(atari):
+    """Would break: a log-probability of another action, an entropy of another sign; a draw that is not the policy's."""
+    agent, _ = make_agent(atari)
+    agent.actor.weight.data *= 20
+    obs = observations(3)
+    reference = torch.distributions.Categorical(logits=agent.actor(agent.features(obs)))
+    action = torch.tensor([0, 3, 5])
+    same, logprob, entropy, value = agent.get_action_and_value(obs, action)
+    assert same is action
+    torch.testing.assert_close(logprob, reference.log_prob(action))
+    torch.testing.assert_close(entropy, reference.entropy())
+    torch.testing.assert_close(value, agent.get_value(obs))
+    features, draws = agent.features(obs).detach(), 30_000
+    agent.features = lambda obs: features[:, None].expand(3, draws, 512)
+    drawn, logprob, *_ = agent.get_action_and_value(obs)
+    assert drawn.shape == (3, draws)
+    shares = torch.nn.functional.one_hot(drawn, ACTIONS).float().mean(1)
+    assert (reference.probs.max(-1).values - reference.probs.min(-1).values > 0.1).all()
+    spread = (reference.probs * (1 - reference.probs) / draws).sqrt()
+    assert ((shares - reference.probs).abs() < 4 * spread + 1e-4).all()
+    torch.testing.assert_close(logprob, reference.logits.gather(-1, drawn))
+
+
+# ---- targets
+
+
+def test_n_step_returns_by_hand():
+    """Would break: a bootstrap from a terminal state, none from a truncated one, a return through a `done`.
+
+    The rows of test_gae, gamma 1/2. Environment 0: row 4: 4 + 8/2 = 8; row 3: 3 + 8/2 = 7; row 1 is terminal: 2;
+    row 0: 1 + 2/2 = 2. Environment 1: row 4: 5 + 4/2 = 7; row 2 is truncated: 2 + 10/2 = 7; row 1: 1 + 7/2 = 4.5;
+    row 0: 1 + 4.5/2 = 3.25; with the time limit as a terminal state 2, then 1 + 2/2 = 2, then 1 + 2/2 = 2."""
+    algo, x = load("a2c_atari"), JUNK
+    for ends, second in ((TERMINATEDS, [3.25, 4.5, 7, x, 7]), (DONES, [2, 2, 2, x, 7])):
+        targets = algo.n_step_returns(REWARDS, VALUES, ends, DONES, 0.5)
+        assert targets.shape == REWARDS.shape
+        expected = torch.tensor([[2, 2, x, 7, 8], second]).T
+        assert torch.equal(targets[VALID], expected[VALID])
+
+
+def test_td_target_by_hand():
+    """Would break: a terminal state worth something, the wrong network choosing. Rows: terminal; DQN's 2 + 0.5 x 4;
+    the chooser's best action, whose value is 3: 2 + 0.5 x 3."""
+    algo = load("dqn_atari")
+    values, chooser = torch.tensor([[1, 4.0, 3], [1, 4, 3]]), torch.tensor([[0, 1, 5.0], [0, 1, 5]])
+    reward, terminal = torch.tensor([2.0, 2]), torch.tensor([1.0, 0])
+    assert algo.td_target(reward, terminal, values, values, 0.5).tolist() == [2.0, 4.0]
+    assert algo.td_target(reward, terminal, values, chooser, 0.5).tolist() == [2.0, 3.5]
+
+
+# ---- one step of each update
+
+
+def pairs(policy, agent):
+    """(their parameter, our parameter) for every parameter."""
+    q_net = getattr(policy, "q_net", None)
+    extractor = (q_net or policy).features_extractor
+    heads = [q_net.q_net[0]] if q_net else [policy.action_net, policy.value_net]
+    ours = [agent.head] if q_net else [agent.actor, agent.critic]
+    theirs = [*extractor.cnn.parameters(), *extractor.linear.parameters()]
+    theirs, ours = ([*body, *(p for one in top for p in one.parameters())] for body, top in
+                    ((theirs, heads), (agent.network.parameters(), ours)))  # fmt: skip
+    assert len(theirs) == len(ours) == len(list(agent.parameters()))
+    return list(zip(theirs, ours))
+
+
+def in_stable_baselines3(cls, agent, args, **settings):
+    """Its algorithm with the weights of our agent."""
+    model = cls("CnnPolicy", Idle(), learning_rate=args.learning_rate, gamma=args.gamma,
+                max_grad_norm=args.max_grad_norm, device="cpu", **settings)  # fmt: skip
+    model.set_logger(configure(None, []))
+    model._current_progress_remaining = 1.0
+    for theirs, ours in pairs(model.policy, agent):
+        theirs.data.copy_(ours.data)
+    return model
+
+
+def assert_same_step(model, agent, before, rate: float):
+    """Gradients and new weights. An adaptive first step is nearly the gradient's sign: where the gradient is almost
+    zero it magnifies rounding, so the weights are compared where it is not."""
+    for (theirs, ours), old in zip(pairs(model.policy, agent), before):
+        scale = theirs.grad.abs().max().item()
+        assert scale > 0
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=2e-4 * scale)
+        clear = theirs.grad.abs() > 1e-2 * scale
+        moved, expected = (ours - old)[clear], (theirs - old)[clear]
+        assert expected.abs().max() > 0
+        torch.testing.assert_close(moved, expected, rtol=2e-2, atol=1e-2 * rate)
+
+
+def weights(agent) -> list[torch.Tensor]:
+    return [parameter.detach().clone() for parameter in agent.parameters()]
+
+
+@pytest.mark.parametrize("flags", [{}, {"max_grad_norm": 0.01}, {"tau": 0.3, "gamma": 0.7}], ids=str)
+def test_dqn_step_equals_stable_baselines3(flags):
+    """Would break: another loss, a target from the online network, gradients clipped otherwise."""
+    algo = load("dqn_atari")
+    agent, args = make_agent(algo, **flags)
+    target_agent, _ = make_agent(algo, seed=2)
+    model = in_stable_baselines3(DQN, agent, args, buffer_size=ROWS, batch_size=ROWS)
+    for theirs, ours in zip(model.policy.q_net_target.parameters(), target_agent.parameters()):
+        assert theirs.shape == ours.shape
+        theirs.data.copy_(ours.data)
+    obs, next_obs = observations(), observations()
+    action, reward = torch.randint(ACTIONS, (ROWS,)).byte(), 3 * torch.randn(ROWS)  # errors on both sides of Huber's 1
+    terminal = (torch.rand(ROWS) < 0.3).float()
+    for k in range(ROWS):
+        model.replay_buffer.add(*(x[k : k + 1].numpy() for x in (obs, next_obs, action, reward, terminal)), [{}])
+    model.replay_buffer.sample = lambda *_, **__: model.replay_buffer._get_samples(np.arange(ROWS))
+    optimizer, before = torch.optim.Adam(agent.parameters(), lr=args.learning_rate), weights(agent)
+    metrics = algo.update(agent, target_agent, optimizer, args, (obs, next_obs, action, reward, terminal))
+    model.train(gradient_steps=1, batch_size=ROWS)
+    assert metrics[0].item() == pytest.approx(model.logger.name_to_value["train/loss"], rel=1e-5)
+    values = plain_values(before, agent, obs).gather(-1, action.long()[:, None])
+    assert metrics[1].item() == pytest.approx(values.mean().item(), rel=1e-4)
+    assert_same_step(model, agent, before, args.learning_rate)
+
+
+def plain_values(before, agent, obs):
+    old = copy.deepcopy(agent)
+    for parameter, value in zip(old.parameters(), before):
+        parameter.data.copy_(value)
+    return old(obs)
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_dqn_loss_by_hand(double):
+    """Would break: double Q-learning that lets the target network choose, the mean squared error with a factor 1/2."""
+    algo = load("dqn_atari")
+    agent, args = make_agent(algo, double_dqn=double, loss="mse")
+    target_agent, _ = make_agent(algo, seed=2)
+    obs, next_obs, action = observations(4), observations(4), torch.tensor([0, 1, 2, 3])
+    reward, terminal = torch.tensor([1.0, -1, 0, 1]), torch.tensor([0.0, 0, 1, 0])
+    loss, _ = algo.dqn_loss(agent, target_agent, args, obs, next_obs, action.byte(), reward, terminal)
+    with torch.no_grad():
+        online, later, target = agent(obs), agent(next_obs), target_agent(next_obs)
+    assert not torch.equal(later.argmax(-1), target.argmax(-1))
+    errors = []
+    for k in range(4):
+        best = (later if double else target)[k].argmax()
+        goal = reward[k] + (0 if terminal[k] else args.gamma * target[k, best])
+        errors.append((online[k, action[k]] - goal) ** 2)
+    assert loss.item() == pytest.approx(torch.stack(errors).mean().item(), rel=1e-5)
+
+
+def rollout_buffer(model, **tensors):
+    buffer = model.rollout_buffer
+    for name, tensor in tensors.items():
+        was = getattr(buffer, name)
+        setattr(buffer, name, tensor.numpy().reshape(was.shape).astype(was.dtype))
+    buffer.full = True
+
+
+@pytest.mark.parametrize("flags", [{}, {"ent_coef": 0.1, "vf_coef": 1.3, "max_grad_norm": 0.02}], ids=str)
+def test_a2c_step_equals_stable_baselines3(flags):
+    """Would break: another loss or optimiser; a reset row that weighs something, or that counts in the mean."""
+    algo = load("a2c_atari")
+    agent, args = make_agent(algo, **flags)
+    rms = dict(optimizer_class=RMSpropTFLike, optimizer_kwargs=dict(alpha=args.rms_alpha, eps=args.rms_eps))
+    model = in_stable_baselines3(
+        A2C, agent, args, n_steps=ROWS, ent_coef=args.ent_coef, vf_coef=args.vf_coef / 2, policy_kwargs=rms
+    )  # its value loss is the mean squared error, ours has the factor 1/2
+    assert isinstance(model.policy.optimizer, RMSpropTFLike)
+    obs, action, target = observations(), torch.randint(ACTIONS, (ROWS,)), 2 * torch.randn(ROWS)
+    with torch.no_grad():
+        advantage = target - agent.get_value(obs)
+    rollout_buffer(model, observations=obs, actions=action, advantages=advantage, returns=target)
+    valid, junk = torch.ones(ROWS + 4), observations(4)
+    valid[ROWS:] = 0
+    batch = torch.cat([obs, junk]), torch.cat([action, action[:4]]), torch.cat([target, torch.full((4,), 1e3)]), valid
+    optimizer = algo.RMSprop(agent.parameters(), lr=args.learning_rate, alpha=args.rms_alpha, eps=args.rms_eps)
+    before = weights(agent)
+    metrics = algo.update(agent, optimizer, args, batch)
+    model.train()
+    logged = model.logger.name_to_value
+    assert metrics[0].item() == pytest.approx(logged["train/policy_loss"], rel=1e-4)
+    assert 2 * metrics[1].item() == pytest.approx(logged["train/value_loss"], rel=1e-5)
+    assert metrics[2].item() == pytest.approx(-logged["train/entropy_loss"], rel=1e-5)
+    assert_same_step(model, agent, before, args.learning_rate)
+
+
+def test_rmsprop_equals_tensorflows():
+    """Would break: eps outside the root, a mean that starts at zero; over many steps, and after a resume."""
+    algo, start = load("a2c_atari"), torch.randn(50)
+    ours, theirs = (start.clone().requires_grad_() for _ in range(2))
+    mine, reference = algo.RMSprop([ours], lr=0.01, alpha=0.9, eps=0.1), RMSpropTFLike([theirs], 0.01, 0.9, 0.1)
+    for step in range(20):
+        for parameter, optimizer in ((ours, mine), (theirs, reference)):
+            parameter.grad = torch.sin(parameter.detach() * (step + 1))
+            optimizer.step()
+        torch.testing.assert_close(ours, theirs)
+        if step == 10:
+            state = copy.deepcopy(mine.state_dict())
+            mine = algo.RMSprop([ours], lr=1.0, alpha=0.0, eps=1.0)
+            mine.load_state_dict(state)
+    assert (ours - start).abs().max() > 0.05
+
+
+@pytest.mark.parametrize(
+    "flags", [{"clip_vloss": False}, {}, {"norm_adv": False, "ent_coef": 0.1, "max_grad_norm": 0.05}], ids=str
+)
+def test_ppo_step_equals_stable_baselines3(flags):
+    """Would break: any slip in ratio, clipping, sign, weight, normalisation or gradient clipping; see test_loss.py for
+    the targets under clip_vloss."""
+    algo = load("ppo_atari")
+    flags = dict(clip_coef=0.2, num_envs=4, num_steps=ROWS // 4, num_minibatches=1, update_epochs=1) | flags
+    agent, args = make_agent(algo, **flags)
+    model = in_stable_baselines3(
+        PPO, agent, args, n_steps=ROWS, batch_size=ROWS, n_epochs=1, vf_coef=args.vf_coef / 2,
+        clip_range=args.clip_coef, clip_range_vf=args.clip_coef if args.clip_vloss else None,
+        normalize_advantage=args.norm_adv, ent_coef=args.ent_coef,
+    )  # fmt: skip
+    obs, action = observations(), torch.randint(ACTIONS, (ROWS,))
+    with torch.no_grad():
+        _, logprob, _, value = agent.get_action_and_value(obs, action)
+    logprob += 0.3 * torch.randn(ROWS)
+    advantage, old_value, target = (2 * torch.randn(ROWS) + 0.5 for _ in range(3))
+    if args.clip_vloss:
+        old_value = value + 0.3 * torch.randn(ROWS)
+        target = old_value + 3 * (value - old_value)
+    rollout_buffer(model, observations=obs, actions=action, log_probs=logprob, advantages=advantage, returns=target,
+                   values=old_value)  # fmt: skip
+    optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5)
+    before = weights(agent)
+    metrics = algo.update(
+        agent, optimizer, args, (obs, action, logprob, advantage, target, old_value), torch.arange(ROWS)
+    )
+    model.train()
+    logged = model.logger.name_to_value
+    assert metrics[0].item() == pytest.approx(logged["train/policy_gradient_loss"], abs=1e-5)
+    assert 2 * metrics[1].item() == pytest.approx(logged["train/value_loss"], rel=1e-5)
+    assert metrics[2].item() == pytest.approx(-logged["train/entropy_loss"], rel=1e-5)
+    assert metrics[3].item() == pytest.approx(logged["train/approx_kl"], rel=1e-3)
+    assert 0.1 < metrics[4] < 0.9
+    assert metrics[4].item() == pytest.approx(logged["train/clip_fraction"], abs=1e-6)
+    assert_same_step(model, agent, before, args.learning_rate)
+
+
+@pytest.mark.parametrize(("target", "expected"), [(3.0, 0.5 * 1.8**2), (0.0, 0.5 * 1.5**2)])
+def test_ppo_value_clipping_is_around_the_old_value(target, expected):
+    """Would break: a clip around the return, or a clipped loss that hides the error; numbers as in test_loss.py."""
+    algo = load("ppo_atari")
+    agent, args = make_agent(algo, clip_coef=0.2)
+    obs, ones = observations(4), torch.ones(4)
+    plain = agent.get_action_and_value
+    agent.get_action_and_value = lambda obs, action: (*plain(obs, action)[:3], 1.5 * ones)
+    _, metrics = algo.ppo_loss(agent, args, obs, ones.long(), ones, torch.randn(4), target * ones, ones)
+    assert metrics[1].item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_ppo_sees_each_valid_row_and_no_reset_row():
+    """Would break: a reset row in a minibatch; a row left out; the places of reset rows filled by one row again and
+    again. 24 places, 20 valid rows, 3 epochs: each is seen 3 times, and 4 of them once more in each epoch."""
+    algo = load("ppo_atari")
+    agent, args = make_agent(algo, num_envs=4, num_steps=ROWS // 4, num_minibatches=4, update_epochs=3)
+    valid_rows, seen = torch.tensor([k for k in range(ROWS) if k not in (0, 7, 8, 23)]), []
+
+    def loss_fn(agent, args, number):
+        seen.append(number.tolist())
+        return agent.critic.weight.square().sum(), torch.zeros(5)
+
+    algo.update(agent, torch.optim.Adam(agent.parameters()), args, (torch.arange(ROWS),), valid_rows, loss_fn)
+    assert [len(rows) for rows in seen] == [6] * 12
+    epochs = [sum(seen[4 * k : 4 * k + 4], []) for k in range(3)]
+    for epoch in epochs:
+        assert set(epoch) == set(valid_rows.tolist())
+        assert max(epoch.count(row) for row in epoch) == 2
+    assert len({tuple(epoch) for epoch in epochs}) == 3

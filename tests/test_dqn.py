@@ -1,0 +1,123 @@
+"""When DQN explores, learns and copies its target network, counted on FakeAtari (see test_atari_rollout.py)."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from conftest import only, run_folder, scalars, spy, tiny_atari
+from toy_envs import FakeAtari
+
+pytestmark = only("dqn_atari")
+TOTAL = 61
+
+
+def steps(num_envs: int) -> list[int]:
+    """global_step after each row, up to the end of a run."""
+    valid = [[row is not None for row in FakeAtari.timeline(i, 2 * TOTAL)] for i in range(num_envs)]
+    every = [0, *itertools.accumulate(sum(row) for row in zip(*valid))]
+    return every[: next(k for k, step in enumerate(every) if step >= TOTAL) + 1]
+
+
+@pytest.fixture
+def record(small, monkeypatch, tmp_path):
+    """Train with flags; for each update (global_step, weights, target's weights), for each choice (step, epsilon)."""
+
+    def run(**flags):
+        updates, choices, get_action = [], [], small.Agent.get_action
+
+        def before_update(agent, target_agent, *_):
+            both = [[p.detach().clone() for p in network.parameters()] for network in (agent, target_agent)]
+            updates.append((len(FakeAtari.rows), *both))
+
+        def choose(agent, obs, epsilon):
+            choices.append((len(FakeAtari.rows), epsilon))
+            return get_action(agent, obs, epsilon)
+
+        monkeypatch.setattr(small.Agent, "get_action", choose)
+        spy(monkeypatch, small, "update", before_update)
+        small.train(tiny_atari(small, tmp_path, total_timesteps=TOTAL, buffer_size=100, **flags))
+        return updates, choices
+
+    return run
+
+
+@pytest.mark.parametrize("num_envs", [1, 2, 3])
+@pytest.mark.parametrize("frequency", [1, 2, 4, 7])
+def test_updates(record, num_envs, frequency):
+    """Would break: an update for each row of environments and not for each --train-frequency steps, whatever their
+    number; updates before --learning-starts, or all that were missed until then at once."""
+    updates, _ = record(num_envs=num_envs, train_frequency=frequency, learning_starts=18)
+    expected = []
+    for row, (before, after) in enumerate(itertools.pairwise(steps(num_envs)), 1):
+        crossed = [step for step in range(before + 1, after + 1) if step % frequency == 0]
+        expected += [after] * len(crossed) * (row * num_envs >= 18)
+    assert expected and [step for step, *_ in updates] == expected
+
+
+@pytest.mark.parametrize(("frequency", "tau"), [(5, 1.0), (5, 0.3), (1, 0.1), (16, 1.0)])
+def test_target_network(record, frequency, tau):
+    """Would break: a copy that is missed when the frequency is no multiple of the steps of a row; the wrong share."""
+    flags = dict(num_envs=3, train_frequency=1, learning_starts=9, target_network_frequency=frequency, tau=tau)
+    updates, _ = record(learning_rate=0.01, **flags)
+    firsts = [next(group) for _, group in itertools.groupby(updates, key=lambda update: update[0])]
+    assert all(torch.equal(*pair) for pair in zip(firsts[0][1], firsts[0][2]))
+    every, copies = steps(3), 0
+    for (at, _, old), (_, agent, target) in itertools.pairwise(firsts):
+        copied = at // frequency > every[every.index(at) - 1] // frequency
+        copies += copied
+        for was, online, now in zip(old, agent, target):
+            torch.testing.assert_close(now, was + tau * (online - was) if copied else was)
+    assert copies >= 3
+    assert not torch.equal(firsts[-1][1][0], firsts[0][1][0])
+
+
+@pytest.mark.parametrize(("fraction", "reached"), [(0.5, 31), (1.0, 61), (0.0, 1)])
+def test_epsilon(record, fraction, reached):
+    """Would break: a schedule over rows in place of steps, one that goes on below its end, another in evaluations."""
+    flags = dict(start_e=0.9, end_e=0.1, eval_e=0.03, exploration_fraction=fraction)
+    _, choices = record(num_envs=2, learning_starts=90, **flags)
+    every = steps(2)[:-1]
+    assert [step for step, _ in choices[: len(every)]] == every
+    for step, epsilon in choices[: len(every)]:
+        expected = 0.1 if step >= reached else 0.9 - 0.8 * step / max(fraction * TOTAL, 1)
+        assert epsilon == pytest.approx(expected)
+    assert len(choices) > len(every) and {epsilon for _, epsilon in choices[len(every) :]} == {0.03}
+
+
+def test_each_environment_explores_for_itself(atari):
+    """Would break: one draw for all environments; a random action that is never the best one."""
+    agent, rows = atari.Agent(4, atari.Args(), False), 20_000
+    obs, best = torch.zeros(rows, 1), torch.arange(rows) % 4
+    agent.forward = lambda obs: torch.nn.functional.one_hot(best, 4).float()
+    assert torch.equal(agent.get_action(obs, 0.0), best)
+    action = agent.get_action(obs, 0.4)
+    share = (action == best).float().mean().item()
+    assert share == pytest.approx(0.6 + 0.4 / 4, abs=0.015)
+    others = torch.bincount((action - best)[action != best] % 4, minlength=4)[1:] / rows
+    assert others.tolist() == pytest.approx([0.1] * 3, abs=0.01)
+    agent.forward = None  # not needed
+    assert torch.bincount(agent.get_action(obs, 1.0)).div(rows).tolist() == pytest.approx([0.25] * 4, abs=0.015)
+
+
+def test_first_update_has_something_to_draw(record):
+    """Would break: --learning-starts so small that the replay holds the newest row only."""
+    updates, _ = record(num_envs=2, learning_starts=6, train_frequency=1)
+    assert [step for step, *_ in updates][:2] == [6, 6]
+
+
+def test_losses_are_those_of_the_updates(small, monkeypatch, tmp_path):
+    """Would break: means over another interval, metrics of one update in place of all."""
+    returned, update = [], small.update
+
+    def keep(*args):
+        returned.append(update(*args))
+        return returned[-1]
+
+    monkeypatch.setattr(small, "update", keep)
+    small.train(tiny_atari(small, tmp_path, num_envs=1, train_frequency=1))
+    logged = scalars(run_folder(tmp_path))
+    means = torch.stack(returned).mean(0).tolist()
+    assert [logged[key][0][1] for key in ("losses/td_loss", "losses/q_values")] == pytest.approx(means, rel=1e-5)
+    assert logged["charts/epsilon"][0][1] == pytest.approx(1 - 0.99 * 27 / 28)
+    assert np.isfinite(means).all()

@@ -1,0 +1,114 @@
+"""The replay of dqn_atari.py, which stores frames, against a store of whole transitions, over random episodes."""
+
+import numpy as np
+import pytest
+import torch
+from conftest import load
+
+ROWS, ENVS = 12, 3
+
+
+class World:
+    """Plays random episodes into a Replay and keeps each transition whole; its number is its reward."""
+
+    def __init__(self, rows: int = ROWS, seed: int = 0):
+        self.algo, self.rng = load("dqn_atari"), np.random.default_rng(seed)
+        self.replay, self.count, self.happened = self.algo.Replay(rows, ENVS), 0, {}
+        self.start()
+
+    def start(self):
+        """All environments begin an episode, as after a resume."""
+        self.done, self.steps, self.obs = np.zeros(ENVS, bool), np.zeros(ENVS, int), np.zeros((ENVS, 4, 84, 84), "B")
+        self.obs[:, -1] = self.rng.integers(1, 256, (ENVS, 84, 84))
+
+    def play(self, rows: int):
+        for _ in range(rows):
+            ends = self.rng.choice(4, ENVS, p=[0.6, 0.15, 0.1, 0.15])  # goes on, terminates, truncated, a life is lost
+            action, valid, obs = self.rng.integers(0, 18, ENVS), ~self.done, self.obs
+            number = (np.arange(ENVS) + ENVS * self.count).astype(np.float32)
+            terminal = np.isin(ends, (1, 3)) & valid
+            self.replay.add(obs, np.minimum(self.steps, 3).astype("B"), action, number, terminal, valid)
+            new = self.rng.integers(1, 256, (ENVS, 1, 84, 84)).astype("B")
+            old = np.where(valid[:, None, None, None], obs[:, 1:], 0).astype("B")
+            self.obs = np.concatenate([old, new], axis=1)
+            for i in range(ENVS):
+                if valid[i]:
+                    transition = obs[i], self.obs[i], action[i], terminal[i]
+                    self.happened[int(number[i])] = (self.count, min(self.steps[i], 3), transition)
+            self.steps = np.where(valid, self.steps + 1, 0)
+            self.done = np.isin(ends, (1, 2)) & valid
+            self.count += 1
+
+    def drawable(self, rows: int = ROWS) -> set[int]:
+        """Transitions whose frames are all among the last rows."""
+        oldest, newest = max(self.count - rows, 0), self.count - 1
+        return {n for n, (t, back, _) in self.happened.items() if t - back >= oldest and t < newest}
+
+    def drawn(self, size: int) -> list[int]:
+        """Draws, and checks that each of them happened."""
+        obs, next_obs, action, reward, terminal = self.replay.sample(size)
+        assert obs.shape == next_obs.shape == (size, 4, 84, 84) and obs.dtype == next_obs.dtype == torch.uint8
+        assert action.shape == reward.shape == terminal.shape == (size,) and reward.dtype == terminal.dtype
+        numbers = reward.int().tolist()
+        for k, number in enumerate(numbers):
+            _, _, (was, following, did, ended) = self.happened[number]
+            assert np.array_equal(obs[k], was) and np.array_equal(next_obs[k], following)
+            assert (int(action[k]), bool(terminal[k])) == (did, ended)
+        return numbers
+
+
+@pytest.fixture
+def world():
+    np.random.seed(0)
+    return World()
+
+
+def test_every_draw_happened_and_all_that_can_be_drawn_are(world):
+    """Would break: a stack across a reset, a next observation of another episode, a row that is never drawn, or is
+    drawn without its next frame or after its first frames were overwritten; before and after the ring closes."""
+    for rows in (2, 1, 1, 3, 4, 1, 1, 5, 7, 12, 30, 1):
+        world.play(rows)
+        assert set(world.drawn(800)) == world.drawable()
+    assert world.count > 5 * ROWS
+    kinds = [world.happened[number][1:] for number in world.happened]
+    assert {back for back, _ in kinds} == {0, 1, 2, 3} and {bool(ended) for _, (*_, ended) in kinds} == {True, False}
+
+
+def test_draws_are_uniform(world):
+    """Would break: rows near a reset drawn more often, a first environment that is preferred; chi-square."""
+    world.play(5 * ROWS + 5)
+    numbers = sorted(world.drawable())
+    counts = np.zeros(len(numbers))
+    for _ in range(20):
+        reward = world.replay.sample(500)[3]
+        counts += [(reward == number).sum().item() for number in numbers]
+    assert counts.sum() == 10_000
+    expected, freedom = 10_000 / len(numbers), len(numbers) - 1
+    assert freedom > 12
+    assert ((counts - expected) ** 2 / expected).sum() < freedom + 4 * np.sqrt(2 * freedom)
+
+
+@pytest.mark.parametrize("rows", [7, ROWS, 3 * ROWS + 5])
+def test_saved_and_loaded(world, tmp_path, rows):
+    """Would break: a part that is not saved; the last row before the end followed by the first one after it."""
+    world.play(rows)
+    torch.save(world.replay.state_dict(), tmp_path / "replay.pt")
+    loaded = world.algo.Replay(ROWS, ENVS)
+    loaded.load_state_dict(torch.load(tmp_path / "replay.pt", weights_only=True, mmap=True))
+    same = [replay.sample(300) for replay in (world.replay, loaded) if not np.random.seed(1)]
+    assert all(torch.equal(*both) for both in zip(*same))
+    last = {number for number, (t, *_) in world.happened.items() if t == rows - 1}
+    assert last
+    world.replay = loaded
+    world.start()
+    for number in last:
+        del world.happened[number]
+    for more in (1, 2, 5):
+        world.play(more)
+        assert set(world.drawn(800)) == world.drawable()
+
+
+def test_frames_are_stored_once(world):
+    """Would break: whole stacks in the replay, or float frames: 7 GiB for a million steps would become 26 or more."""
+    arrays = [value for value in vars(world.replay).values() if isinstance(value, np.ndarray)]
+    assert sum(array.nbytes for array in arrays) <= ROWS * ENVS * (84 * 84 + 16)
