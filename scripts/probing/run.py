@@ -1,5 +1,6 @@
 """Exact checks of what every file does: steps of the optimiser, log, environments, evaluation, checkpoint."""
 
+import contextlib
 import inspect
 import itertools
 import math
@@ -39,17 +40,30 @@ def fresh_gradients(subject: Subject):
     return f"norms {measured}", "all the same", max(norms) / min(norms) < 1.01
 
 
+@contextlib.contextmanager
+def default_dtype(dtype: torch.dtype):
+    """What uint8 tensors become when they are divided."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
 @check("Agent", "a part of the log-probability, the entropy or the value is detached from the gradient")
 def derivatives(subject: Subject):
     """Of the mean log-probability and of the value by every parameter: autograd against differences, in float64."""
     module, worst = subject.load(), 0.0
     agent = subject.agent(module, subject.args(module)).double()
     rows = 4 if "pixels" in subject.kinds else 32
-    x, action = subject.observations(rows).double(), subject.actions(rows)
+    x, action = subject.observations(rows), subject.actions(rows)
+    x = x.double() if x.is_floating_point() else x
     action = action.double() if "continuous" in subject.kinds else action
 
     def outputs() -> torch.Tensor:
-        with patch.object(torch.Tensor, "float", torch.Tensor.double):  # a network may cast its last layers to float32
+        # a network may cast its last layers to float32, or divide bytes by 255
+        with patch.object(torch.Tensor, "float", torch.Tensor.double), default_dtype(torch.float64):
             if "q-learning" in subject.kinds:
                 return (agent(x) * torch.linspace(0.5, 1.5, NUM_ACTIONS)).mean(0)
             if hasattr(agent, "get_action_and_value"):  # the value that the loss gets
@@ -446,11 +460,17 @@ ATARI_DEFAULTS |= {"img_height": 84, "img_width": 84, "use_fire_reset": True, "m
     of="pixels",
 )
 def convolutions(subject: Subject):
-    """Every convolution of the network against PyTorch's own with the same weights."""
-    module, worst = subject.load(), 0.0
+    """Every convolution of the network, fed with pictures, against PyTorch's own with the same weights."""
+    module, errors = subject.load(), []
     agent = subject.agent(module, subject.args(module))
+
+    def compare(layer, inputs, output):
+        x = inputs[0] if inputs[0].is_floating_point() else inputs[0].float() / 255
+        errors.append(largest(output, torch.nn.Conv2d._conv_forward(layer, x, layer.weight, layer.bias)))
+
+    for layer in agent.modules():
+        if isinstance(layer, torch.nn.Conv2d):
+            layer.register_forward_hook(compare)
     with torch.no_grad():
-        for layer in (layer for layer in agent.modules() if isinstance(layer, torch.nn.Conv2d)):
-            x = torch.randn(2, layer.in_channels, 4 * layer.kernel_size[0], 4 * layer.kernel_size[1])
-            worst = max(worst, largest(layer(x), torch.nn.functional.conv2d(x, layer.weight, layer.bias, layer.stride)))
-    return close(worst)
+        subject.outputs(agent, subject.observations(2))
+    return close(max(errors))
