@@ -118,6 +118,12 @@ class PixelConv2d(nn.Conv2d):
         return nn.functional.conv2d(x, nn.functional.pixel_unshuffle(self.weight, 4) / 255, self.bias)
 
 
+class Flatten(nn.Module):
+    """(n, channels, height, width) to (n, height * width * channels): the order of channels_last memory, so no copy."""
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.permute(0, 2, 3, 1).flatten(1)
+
+
 class Agent(nn.Module):
     """The network of Mnih et al. 2015, shared by a categorical policy and a value function."""
     def __init__(self, num_actions: int, bfloat16: bool):
@@ -127,7 +133,7 @@ class Agent(nn.Module):
             layer_init(PixelConv2d(4, 32, 8, stride=4)), nn.ReLU(),
             layer_init(nn.Conv2d(32, 64, 4, stride=2)), nn.ReLU(),
             layer_init(nn.Conv2d(64, 64, 3)), nn.ReLU(),
-            nn.Flatten(), layer_init(nn.Linear(64 * 7 * 7, 512)), nn.ReLU())
+            Flatten(), layer_init(nn.Linear(64 * 7 * 7, 512)), nn.ReLU())
         self.actor = layer_init(nn.Linear(512, num_actions), std=0.01)
         self.critic = layer_init(nn.Linear(512, 1), std=1.0)
 

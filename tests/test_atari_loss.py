@@ -70,6 +70,13 @@ def test_first_convolution_is_a_convolution(atari, shape, dtype, tolerance):
         torch.testing.assert_close(one, other, rtol=0, atol=tolerance * other.abs().max().item())
 
 
+class InOrder(torch.nn.Module):
+    """Flattens through a copy with channels last."""
+
+    def forward(self, x):
+        return torch.stack([x[:, :, i, j] for i in range(x.shape[2]) for j in range(x.shape[3])], 1).flatten(1)
+
+
 class Scaled(torch.nn.Conv2d):
     """PyTorch's own convolution of a picture divided by 255."""
 
@@ -78,10 +85,10 @@ class Scaled(torch.nn.Conv2d):
 
 
 def plain_twin(agent):
-    """The agent with PyTorch's own first convolution in its network."""
+    """The agent with PyTorch's own first convolution in its network, and pixel after pixel flattened by hand."""
     twin, layer = copy.deepcopy(agent), Scaled(4, 32, 8, stride=4)
     layer.load_state_dict(twin.network[0].state_dict())
-    twin.network[0] = layer
+    twin.network[0], twin.network[6] = layer, InOrder()
     return twin
 
 
@@ -202,6 +209,8 @@ def in_stable_baselines3(cls, agent, args, **settings):
                 max_grad_norm=args.max_grad_norm, device="cpu", **settings)  # fmt: skip
     model.set_logger(configure(None, []))
     model._current_progress_remaining = 1.0
+    for network in (getattr(model, "q_net", model.policy), getattr(model, "q_net_target", model.policy)):
+        network.features_extractor.cnn[-1] = copy.deepcopy(agent.network[6])  # features in the same order
     for theirs, ours in pairs(model.policy, agent):
         theirs.data.copy_(ours.data)
     return model
@@ -261,7 +270,7 @@ def test_dqn_loss_by_hand(double):
     """Would break: double Q-learning that lets the target network choose, the mean squared error with a factor 1/2."""
     algo = load("dqn_atari")
     agent, args = make_agent(algo, double_dqn=double, loss="mse")
-    target_agent, _ = make_agent(algo, seed=2)
+    target_agent, _ = make_agent(algo, seed=3)
     obs, next_obs, action = observations(4), observations(4), torch.tensor([0, 1, 2, 3])
     reward, terminal = torch.tensor([1.0, -1, 0, 1]), torch.tensor([0.0, 0, 1, 0])
     loss, _ = algo.dqn_loss(agent, target_agent, args, obs, next_obs, action.byte(), reward, terminal)

@@ -53,7 +53,8 @@ def default_dtype(dtype: torch.dtype):
 
 @check("Agent", "a part of the log-probability, the entropy or the value is detached from the gradient")
 def derivatives(subject: Subject):
-    """Of the mean log-probability and of the value by every parameter: autograd against differences, in float64."""
+    """Of the mean log-probability and of the value by every parameter: autograd against differences, in float64, of
+    two sizes, since one of them may step over the kink of a ReLU."""
     module, worst = subject.load(), 0.0
     agent = subject.agent(module, subject.args(module)).double()
     rows = 4 if "pixels" in subject.kinds else 32
@@ -78,13 +79,15 @@ def derivatives(subject: Subject):
         graph = outputs()
         ours = [torch.autograd.grad(output, parameter, retain_graph=True, allow_unused=True)[0] for output in graph]
         ours = [0.0 if gradient is None else float((gradient * direction).sum()) for gradient in ours]
-        with torch.no_grad():
-            parameter += 1e-5 * direction
-            above = outputs()
-            parameter -= 2e-5 * direction
-            theirs = (above - outputs()) / 2e-5
-            parameter += 1e-5 * direction
-        worst = max(worst, largest(ours, theirs))
+        errors = []
+        for size in (1e-5, 1e-6):
+            with torch.no_grad():
+                parameter += size * direction
+                above = outputs()
+                parameter -= 2 * size * direction
+                errors.append(largest(ours, (above - outputs()) / (2 * size)))
+                parameter += size * direction
+        worst = max(worst, min(errors))
     return close(worst, 1e-4)
 
 
