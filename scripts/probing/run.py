@@ -80,7 +80,7 @@ def derivatives(subject: Subject):
         ours = [torch.autograd.grad(output, parameter, retain_graph=True, allow_unused=True)[0] for output in graph]
         ours = [0.0 if gradient is None else float((gradient * direction).sum()) for gradient in ours]
         errors = []
-        for size in (1e-5, 1e-6):
+        for size in (1e-6, 1e-8):
             with torch.no_grad():
                 parameter += size * direction
                 above = outputs()
