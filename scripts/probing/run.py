@@ -442,11 +442,9 @@ def atari_settings(subject: Subject):
         args.env_id, args.frame_skip = env_id, flag
         envs = module.make_envs(args, 3, 5)[0]
         spec, got = gym.spec(env_id).kwargs, envs.settings
-        right = {"game": spec["game"], "frameskip": frames, "reward_clipping": False, "episodic_life": False}
+        right = ATARI_DEFAULTS | {"game": spec["game"], "frameskip": frames, "reward_clipping": False}
         right |= {name: spec[name] for name in ("repeat_action_probability", "max_num_frames_per_episode")}
-        right |= {"full_action_space": False, "maxpool": True, "grayscale": True, "stack_num": 4, "noop_max": 30}
-        right |= {"img_height": 84, "img_width": 84, "use_fire_reset": True}
-        defaults = {**ATARI_DEFAULTS, **got}
+        defaults = ATARI_DEFAULTS | got
         wrong += [f"{name} {defaults.get(name)} for {env_id}" for name in right if defaults.get(name) != right[name]]
         wrong += ["number of environments"] * (envs.num_envs != 3)
     return "; ".join(wrong[:2]) or "as they should be", "as they should be", not wrong
