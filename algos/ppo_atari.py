@@ -256,7 +256,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     """Train, evaluate, and return what summary.json holds. Once `stop` holds a signal's number: save and exit."""
     check_args(args)
     started = time.time()
-    name = f"{args.env_id.replace('/', '-')}__{args.exp_name}__{args.seed}__{int(started)}"
+    name = f"{args.env_id.replace('/', '-').replace(':', '-')}__{args.exp_name}__{args.seed}__{int(started)}"
     fresh = {"run_dir": Path(args.runs_dir) / name, "args": asdict(args), "global_step": 0, "wall_time_s": 0.0}
     saved = load_checkpoint(args.resume) if args.resume else fresh
     check(saved["args"]["env_id"] == args.env_id, f"--resume {args.resume} was trained on {saved['args']['env_id']}")

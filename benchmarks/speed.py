@@ -1,6 +1,7 @@
 """Training speed of our files against stable-baselines3 and, where `sbx` is installed, SBX.
 
     python benchmarks/speed.py                    # ppo_continuous.py
+    python benchmarks/speed.py --suite discrete   # ppo.py and dqn.py
     python benchmarks/speed.py --suite atari      # ppo_atari.py, a2c_atari.py and dqn_atari.py, memory included
 
 Every figure is environment steps per second (sps), all environments together, rollouts and updates included, the first
@@ -44,25 +45,29 @@ ZOO = {
 }  # fmt: skip
 # our file, stable-baselines3's class, and our flags, beside the defaults. DQN learns from the first thousand steps on,
 # with the exploration of later, so that the measurement has what the long rest of a run has.
-ATARI = {
-    "PPO": ("ppo_atari.py", "PPO", {}),
-    "PPO fast": ("ppo_atari.py", "PPO", {"num_envs": 32, "num_minibatches": 8}),
-    "A2C": ("a2c_atari.py", "A2C", {}),
-    "DQN": ("dqn_atari.py", "DQN", {"buffer_size": 20_000, "learning_starts": 1000, "start_e": 0.01}),
+CASES = {
+    "discrete": {"PPO": ("ppo.py", "PPO", {}), "DQN": ("dqn.py", "DQN", {"start_e": 0.05, "eval_frequency": 0})},
+    "atari": {
+        "PPO": ("ppo_atari.py", "PPO", {}),
+        "PPO fast": ("ppo_atari.py", "PPO", {"num_envs": 32, "num_minibatches": 8}),
+        "A2C": ("a2c_atari.py", "A2C", {}),
+        "DQN": ("dqn_atari.py", "DQN", {"buffer_size": 20_000, "learning_starts": 1000, "start_e": 0.01}),
+    },
 }
+ENV_IDS = {"continuous": tuple(ZOO), "discrete": ("CartPole-v1",), "atari": ("BreakoutNoFrameskip-v4",)}
 
 
 @dataclass
 class Args:
-    suite: Literal["continuous", "atari"] = "continuous"  # what is measured
-    env_ids: tuple[str, ...] = ()  # default: BipedalWalker-v3 and Pendulum-v1, or BreakoutNoFrameskip-v4
-    cases: tuple[str, ...] = tuple(ATARI)  # of the Atari suite
+    suite: Literal["continuous", "discrete", "atari"] = "continuous"  # what is measured
+    env_ids: tuple[str, ...] = ()  # default: BipedalWalker-v3 and Pendulum-v1, CartPole-v1, or BreakoutNoFrameskip-v4
+    cases: tuple[str, ...] = ()  # of the suites discrete and Atari: some of PPO, PPO fast, A2C, DQN; default: all
     repeats: int = 3  # rounds per environment; round r runs every side once, with seed r
     seconds: float = 25.0  # length of a measurement, warm-up not counted
     max_rollout: int = 8192  # most steps per rollout at the Zoo's settings, whose n_steps is cut to it; 0 cuts nothing
     calibration_steps: int = 0  # steps of our uncounted run that finds how many --seconds take; 0: 50,000, Atari 8,192
     device: str = "cpu"  # of every side
-    output: Path | None = None  # every measurement, in long format; default: results/speed.csv or speed_atari.csv here
+    output: Path | None = None  # every measurement, in long format; default: here, results/speed.csv or speed_SUITE.csv
 
 
 def num_cores() -> int:
@@ -217,8 +222,10 @@ def identical(flags: dict) -> dict:
     }  # fmt: skip
 
 
-def identical_atari(algo: str, flags: dict) -> dict:
-    """Ours as keywords for stable-baselines3's Atari agents. Learning rate and exploration stay constant."""
+def identical_case(env_id: str, algo: str, flags: dict) -> dict:
+    """Ours as keywords for stable-baselines3's agents. Learning rate and exploration stay constant."""
+    if algo == "PPO" and not is_atari(env_id):
+        return identical(flags)
     shared = {key: flags[key] for key in ("gamma", "max_grad_norm", "learning_rate")} | {"n_envs": flags["num_envs"]}
     if algo == "DQN":  # its train_freq counts steps of all environments together as one
         updates = flags["num_envs"] / flags["train_frequency"]
@@ -227,8 +234,9 @@ def identical_atari(algo: str, flags: dict) -> dict:
             "learning_starts": flags["learning_starts"], "target_update_interval": flags["target_network_frequency"],
             "train_freq": max(1, round(1 / updates)), "gradient_steps": max(1, round(updates)),
             "exploration_initial_eps": flags["start_e"], "exploration_final_eps": flags["end_e"],
+        } | ({
             "optimize_memory_usage": True, "replay_buffer_kwargs": {"handle_timeout_termination": False},
-        }  # fmt: skip
+        } if is_atari(env_id) else {"policy_kwargs": {"net_arch": [128, 128]}})  # fmt: skip
     shared |= {key: flags[key] for key in ("ent_coef", "vf_coef")} | {"n_steps": flags["num_steps"]}
     if algo == "A2C":
         return shared | {"rms_prop_eps": flags["rms_eps"]}
@@ -274,22 +282,22 @@ def measure_env(args: Args, env_id: str, has_sbx: bool) -> tuple[list[dict], str
     return rows, result["backend"]  # the last result is the bare environment's
 
 
-def measure_atari(args: Args, env_id: str) -> list[dict]:
-    """CSV rows of all rounds of an Atari game: steps per second and peak memory (metric memory_mib)."""
+def measure_cases(args: Args, env_id: str) -> list[dict]:
+    """CSV rows of all rounds of an environment: steps per second and peak memory (metric memory_mib)."""
     jobs, steps, rows = {}, {}, []
     for case in args.cases:
-        script, algo, flags = ATARI[case]
+        script, algo, flags = CASES[args.suite][case]
         first = ours(args, script, flags, env_id, seed=1, steps=args.calibration_steps)
         result = {"sps": first["sps"], "steps": first["global_step"]}
         csv_row(f"{case} calibration, not counted,", env_id, 1, result, first["commit"])
         steps[case] = max(args.calibration_steps, math.ceil(first["sps"] * args.seconds))
         peer = {"side": "sb3", "algo": algo, "device": args.device}
-        peer["settings"] = identical_atari(algo, first["args"])
+        peer["settings"] = identical_case(env_id, algo, first["args"])
         jobs[case] = {"sb3-default-threads": {"threads": 0, **peer}, "sb3-1-thread": {"threads": 1, **peer}}
         jobs[case]["bare"] = {"side": "bare", "num_envs": first["args"]["num_envs"]}
     for seed in range(1, args.repeats + 1):
         for case in args.cases:
-            script, _, flags = ATARI[case]
+            script, _, flags = CASES[args.suite][case]
             results = {"ours": ours(args, script, flags, env_id, seed, steps[case])}
             results["ours"]["steps"] = results["ours"]["global_step"]
             for name in jobs[case]:
@@ -302,8 +310,8 @@ def measure_atari(args: Args, env_id: str) -> list[dict]:
     return rows
 
 
-def atari_rows(rows: list[dict], env_id: str, cases: tuple[str, ...]) -> list[str]:
-    """The Markdown rows of a game. A ratio is taken within a round; its median is over rounds."""
+def case_rows(rows: list[dict], env_id: str, cases: tuple[str, ...]) -> list[str]:
+    """The Markdown rows of an environment. A ratio is taken within a round; its median is over rounds."""
     lines = []
     for case in cases:
         sps, memory = ({name: [row["value"] for row in rows if (row["exp_name"], row["metric"]) == (name, metric)]
@@ -361,23 +369,23 @@ def machine() -> str:
 def main(args: Args) -> None:
     if args.repeats < 1 or args.seconds <= 0:
         sys.exit("speed.py: --repeats and --seconds must be positive")
-    atari, has_sbx = args.suite == "atari", importlib.util.find_spec("sbx") is not None
-    args.env_ids = args.env_ids or (("BreakoutNoFrameskip-v4",) if atari else tuple(ZOO))
-    args.calibration_steps = args.calibration_steps or (8192 if atari else 50_000)
-    args.output = args.output or ROOT / "benchmarks" / "results" / ("speed_atari.csv" if atari else "speed.csv")
-    unknown = [env_id for env_id in args.env_ids if not atari and env_id not in ZOO]
+    cases, has_sbx = CASES.get(args.suite, {}), importlib.util.find_spec("sbx") is not None
+    args.env_ids, args.cases = args.env_ids or ENV_IDS[args.suite], args.cases or tuple(cases)
+    args.calibration_steps = args.calibration_steps or (8192 if args.suite == "atari" else 50_000)
+    args.output = args.output or ROOT / "benchmarks" / "results" / (f"speed_{args.suite}.csv" if cases else "speed.csv")
+    unknown = [env_id for env_id in args.env_ids if not cases and env_id not in ZOO]
     if unknown:
         sys.exit(f"speed.py: no recommended settings for {', '.join(unknown)} in ZOO; it has {', '.join(ZOO)}")
-    unknown = [case for case in args.cases if case not in ATARI]
+    unknown = [case for case in args.cases if case not in cases]
     if unknown or "PPO fast" in args.cases and "PPO" not in args.cases:
-        sys.exit(f"speed.py: --cases are some of {', '.join(ATARI)}, and PPO fast is compared with PPO as well")
+        sys.exit(f"speed.py: --cases are some of {', '.join(cases)}, and PPO fast is compared with PPO as well")
     description, rows, lines = machine(), [], []
     if os.getloadavg()[0] > 0.5:
         print("speed.py: other programs are running on this machine; the figures will suffer", file=sys.stderr)
     for env_id in args.env_ids:
-        if atari:
-            env_rows = measure_atari(args, env_id)
-            lines += atari_rows(env_rows, env_id, args.cases)
+        if cases:
+            env_rows = measure_cases(args, env_id)
+            lines += case_rows(env_rows, env_id, args.cases)
         else:
             env_rows, backend = measure_env(args, env_id, has_sbx)
             lines += table_rows(env_rows, env_id, backend, has_sbx)
@@ -388,7 +396,7 @@ def main(args: Args) -> None:
         writer.writeheader()
         writer.writerows(rows)
     columns = "settings | ours | SB3 | SB3 ran with | ours / SB3 | SBX | ours / SBX | bare | ours / bare"
-    if atari:
+    if cases:
         columns = "algorithm | ours | SB3 | SB3 ran with | ours / SB3 | ours / SB3 with published settings"
         columns += " | bare | ours / bare | peak memory of ours and SB3 (MiB)"
     print(f"| environment | {columns} |")

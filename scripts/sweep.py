@@ -152,7 +152,7 @@ def expand(options: Options, common: list[str]) -> list[Job]:
             if seed == seeds[0] and not options.ray and hasattr(module, "check_args"):
                 module.check_args(args)  # the script's own line and status 2, such as for an environment not there
             defaults = {field.name: field.default for field in fields(module.Args) if field.default is not MISSING}
-            name = f"{env_id.replace('/', '-')}__{label}__{seed}"
+            name = f"{env_id.replace('/', '-').replace(':', '-')}__{label}__{seed}"
             jobs[name] = Job(script, flags, plain(asdict(args)), plain(defaults), name)
     check(jobs, "nothing to run: give --scripts and --env-ids")
     return list(jobs.values())

@@ -15,6 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 ROOT = Path(__file__).resolve().parents[1]
 ALGOS = ROOT / "algos"
 NAMES = ["ppo_continuous", "rpo_continuous"]
+CLASSIC = ["ppo", "dqn", "reinforce"]
 ATARI = ["ppo_atari", "a2c_atari", "dqn_atari"]
 
 
@@ -37,6 +38,14 @@ def tiny(algo, folder, **flags):
     small = {"env_id": "Pendulum-v1", "env_backend": "gymnasium", "runs_dir": str(folder / "runs"), "num_envs": 2}
     small |= {"num_steps": 8, "num_minibatches": 2, "update_epochs": 2, "total_timesteps": 64, "eval_episodes": 2}
     return algo.Args(**(small | flags))
+
+
+def tiny_classic(algo, folder, **flags):
+    """The same for the files for discrete actions; flags that a file does not have are left out."""
+    small = {"env_id": "CartPole-v1", "env_backend": "gymnasium", "runs_dir": str(folder / "runs"), "num_envs": 2}
+    small |= {"num_steps": 8, "num_minibatches": 2, "update_epochs": 2, "total_timesteps": 64, "eval_episodes": 2}
+    small |= {"buffer_size": 64, "learning_starts": 8, "batch_size": 4, "train_frequency": 4, "eval_frequency": 0}
+    return algo.Args(**({key: value for key, value in small.items() if hasattr(algo.Args, key)} | flags))
 
 
 def tiny_atari(algo, folder, **flags):
@@ -89,14 +98,19 @@ def algo(request):
     return load(request.param)
 
 
+@pytest.fixture(params=CLASSIC)
+def classic(request):
+    return load(request.param)
+
+
 @pytest.fixture(params=ATARI)
 def atari(request):
     return load(request.param)
 
 
 def only(*names):
-    """Run a test with these of the Atari files."""
-    return pytest.mark.parametrize("atari", names, indirect=True)
+    """Run a test with these of the Atari files, or of those for discrete actions."""
+    return pytest.mark.parametrize("atari" if names[0] in ATARI else "classic", names, indirect=True)
 
 
 @pytest.fixture

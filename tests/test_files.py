@@ -6,11 +6,14 @@ import json
 import shutil
 
 import pytest
-from conftest import ALGOS, NAMES, ROOT, command_line
+from conftest import ALGOS, CLASSIC, NAMES, ROOT, command_line
 
 FILES = sorted(set(ALGOS.glob("*.py")) | {ALGOS / f"{name}.py" for name in NAMES})
 SMALL = ("--num-envs", 2, "--total-timesteps", 64, "--eval-episodes", 2)
 TINY = {name: ("--env-id", "Pendulum-v1", "--num-steps", 8, "--num-minibatches", 2) for name in NAMES} | {
+    "ppo": ("--num-steps", 8, "--num-minibatches", 2),
+    "dqn": ("--buffer-size", 64, "--learning-starts", 32),
+    "reinforce": (),
     "ppo_atari": ("--num-steps", 8, "--num-minibatches", 2),
     "a2c_atari": (),
     "dqn_atari": ("--buffer-size", 64, "--learning-starts", 32),
@@ -21,6 +24,9 @@ SHARED = [  # files, and what is the same in them to the byte
     (("ppo_atari", "a2c_atari", "dqn_atari"), ("layer_init",)),
     (("ppo_atari", "a2c_atari"), ("evaluate", "Agent")),
     (("ppo_continuous", "ppo_atari"), ("compute_gae", "write", "load_checkpoint", "check")),
+    (("ppo_continuous", "ppo"), ("compute_gae", "ppo_loss", "update", "RunningMeanStd")),
+    (("ppo_continuous", *CLASSIC), ("make_envs", "flatten", "check", "write", "load_checkpoint")),
+    (("dqn_atari", "dqn"), ("td_target", "dqn_loss", "update")),
 ]
 VARIANTS = [("ppo_continuous", "rpo_continuous", 20, "# RPO:")]  # parent, child, most changed lines, tag of each hunk
 

@@ -96,6 +96,17 @@ class Unbounded(Constant):
     action_space = box(1)
 
 
+class WithChoices(gym.ActionWrapper):
+    """Two actions in place of one in [-1, 1]."""
+
+    def __init__(self, env: gym.Env):
+        super().__init__(env)
+        self.action_space = gym.spaces.Discrete(2)
+
+    def action(self, action):
+        return np.array([2.0 * action - 1.0], dtype=np.float32)
+
+
 class FakeAtari(gym.vector.VectorEnv):
     """Stands in for ale_py.AtariVectorEnv: whatever is played, environment i plays games of 4, 3, 7, 4, ... + i steps.
     Even ones terminate, odd ones are truncated. Step s pays the next of 3 0 -2 5 0 1 -4, times i + 1. One of 3 lives
@@ -183,6 +194,10 @@ for name, kwargs in {
 }.items():
     if f"{name}-v0" not in gym.registry:
         gym.register(f"{name}-v0", entry_point=Broken, kwargs=kwargs, disable_env_checker=True)
+for name in ("Counter", "Uneven", "Signal", "NanReward", "NanObservation", "InfiniteReward"):
+    if f"{name}Discrete-v0" not in gym.registry:
+        make = lambda name=name: WithChoices(gym.make(f"{name}-v0", disable_env_checker=True).unwrapped)  # noqa: E731
+        gym.register(f"{name}Discrete-v0", entry_point=make, disable_env_checker=True)
 for name, kwargs in {"Short": {"max_num_frames_per_episode": 402}, "Full": {"full_action_space": True}}.items():
     if f"{name}Breakout-v4" not in gym.registry:
         spec = gym.spec("BreakoutNoFrameskip-v4")

@@ -90,7 +90,9 @@ def learns_action_of_observation(subject: Subject):
     return near(learn(subject, "Aim", LEFT, RIGHT)[1], [-0.5, 0.5], 0.2)
 
 
-@check("train", "a time limit is treated as a terminal state: the value stays far below 1 / (1 - gamma)")
+@check(
+    "train", "a time limit is treated as a terminal state: the value stays far below 1 / (1 - gamma)", of="bootstrap"
+)
 def learns_endless_value(subject: Subject):
     """Pays 1 for ever, cut every 10 steps, gamma 0.9: the value is 10, not 4.1 (pixels: 5 steps, 0.5: 2, not 1.25)."""
     if "pixels" in subject.kinds:

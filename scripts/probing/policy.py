@@ -56,6 +56,23 @@ def n_step_returns(subject: Subject):
     return *close(largest(ours, right)), likeliest(ours, mistakes)
 
 
+@check("compute_returns", "the returns are not the discounted sums of the rewards that follow", of="monte-carlo")
+def monte_carlo_returns(subject: Subject):
+    """compute_returns on random rewards against the sum in float64."""
+    rewards, gamma = torch.randn(16, 8), 0.9
+    ours = subject.load().compute_returns(rewards, gamma).double().numpy()
+    r = rewards.double().numpy()
+    none, zero = np.zeros_like(r), np.zeros((17, 8))
+    right = reference_gae((r, none, none), zero, gamma, 1.0)
+    mistakes = {
+        "gamma is missing": reference_gae((r, none, none), zero, 1.0, 1.0),
+        "the reward of the step itself is left out": right - r,
+        "the sum of the whole episode, with the rewards before the action": np.broadcast_to(right[:1], r.shape),
+        "rewards are summed from the start": reference_gae((r[::-1], none, none), zero, gamma, 1.0)[::-1],
+    }
+    return *close(largest(ours, right)), likeliest(ours, mistakes)
+
+
 def rollout(seed: int, T: int = 16, N: int = 8) -> tuple[torch.Tensor, ...]:
     """Random rewards, values, terminateds and dones."""
     generator = torch.Generator().manual_seed(seed)
@@ -318,26 +335,36 @@ def clipping(subject: Subject):
     return *close(largest(ours / scale, theirs / scale)), hint
 
 
-@check("update", "the policy gradient: its sign, its advantage, or the rows that it counts", of="n-step")
+@check("update", "the policy gradient: its sign, its advantage, or the rows that it counts", of="score")
 def policy_gradient(subject: Subject):
-    """Slope of the loss by each row's log-probability: -(target - value), and 0 in reset rows."""
-    module = subject.load()
-    args = subject.args(module, ent_coef=0.0)
-    agent, batch = minibatch(subject, module, args)
-    batch["valid"][::5] = 0
-    with torch.no_grad():
-        advantage = (batch["target"] - subject.value(agent, batch["x"])).double()
-    theirs = -advantage * batch["valid"].double() / float(batch["valid"].sum())
-    ours, scale = slopes(subject, module, agent, args, batch, "logprob"), float(theirs.abs().max())
-    hints = {
-        "the sign of the policy loss: it lowers good actions": -theirs,
-        "the target stands in for the advantage": theirs / advantage * batch["target"].double(),
-        "reset rows count": -advantage / len(advantage),
-        "no gradient reaches the policy": 0 * theirs,
-    }
-    return *close(largest(ours / scale, theirs / scale)), likeliest(
-        ours / scale, {k: v / scale for k, v in hints.items()}
-    )
+    """Slope of the loss by each row's log-probability: -(target - value), and 0 in reset rows where it gets them; with
+    --norm-adv and each --baseline, where there are such flags."""
+    module, worst, hint = subject.load(), 0.0, None
+    baselines = ("value", "none") if hasattr(module.Args, "baseline") else ("value",)
+    for baseline, norm in [(b, n) for b in baselines for n in (False, True)[: 1 + hasattr(module.Args, "norm_adv")]]:
+        args = subject.args(module, ent_coef=0.0, norm_adv=norm, baseline=baseline)
+        agent, batch = minibatch(subject, module, args)
+        valid = batch.get("valid", torch.ones(len(batch["x"]))).double()
+        if "valid" in batch:
+            valid[::5] = batch["valid"][::5] = 0
+        with torch.no_grad():
+            value, target = subject.value(agent, batch["x"]).double(), batch["target"].double()
+        advantage = target - (value if baseline == "value" else 0)
+        if norm:
+            advantage = (advantage - advantage.mean()) / advantage.std()
+        theirs = -advantage * valid / valid.sum()
+        ours, scale = slopes(subject, module, agent, args, batch, "logprob"), float(theirs.abs().max())
+        hints = {
+            "the sign of the policy loss: it lowers good actions": -theirs,
+            "the target stands in for the advantage": -target * valid / valid.sum(),
+            "reset rows count": -advantage / len(advantage),
+            "no gradient reaches the policy": 0 * theirs,
+        }
+        error = largest(ours / scale, theirs / scale)
+        if not error < 1e-3:
+            hint = likeliest(ours / scale, {text: wrong / scale for text, wrong in hints.items()}) or hint
+        worst = max(worst, error)
+    return *close(worst), hint
 
 
 @check(
@@ -387,7 +414,7 @@ def value_loss(subject: Subject):
     return *close(worst), hint
 
 
-@check("update", "the sign or the weight of the entropy bonus", of="policy")
+@check("update", "the sign or the weight of the entropy bonus", of="policy bootstrap")
 def entropy_bonus(subject: Subject):
     """With --ent-coef c the loss is lower by c times the entropy."""
     module = subject.load()
@@ -487,7 +514,7 @@ def stored_values(subject: Subject):
     return close(batch_error(subject, "old_value", "value"))
 
 
-@check("train", "what reaches compute_gae is not what the environments gave", of="policy")
+@check("train", "what reaches compute_gae is not what the environments gave", of="policy bootstrap")
 def gae_inputs(subject: Subject):
     """Rewards, values, terminateds and dones of the whole rollout; reset rows do not count."""
     trace, errors = subject.trace, dict.fromkeys(("rewards", "values", "last value", "terminateds", "dones"), 0.0)

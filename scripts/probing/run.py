@@ -181,7 +181,8 @@ def losses_of(subject: Subject, trace: Trace, record: dict) -> dict[str, float]:
             losses |= {"approx_kl": (ratio - 1 - logratio).mean()}
             losses |= {"clipfrac": ((ratio - 1).abs() > clip_coef).double().mean()}
         else:
-            mb = {name: tensor[mb["valid"] > 0] for name, tensor in mb.items() if torch.is_tensor(tensor)}
+            valid = mb.get("valid", torch.ones(len(mb["target"]))) > 0
+            mb = {name: tensor[valid] for name, tensor in mb.items() if torch.is_tensor(tensor)}
             losses = {"policy_loss": -(mb["logprob"] * (mb["target"] - mb["value"])).mean()}
         if "policy" in subject.kinds:
             losses |= {"value_loss": 0.5 * ((mb["value"] - mb["target"]) ** 2).mean(), "entropy": mb["entropy"].mean()}
@@ -236,6 +237,23 @@ def evaluation_on_the_way(subject: Subject):
     errors = largest(logged, [np.mean(e[2]) for e in trace.evaluations]), largest(saved, (np.mean(last), np.std(last)))
     wrong += ["logged or saved figures"] * (max(errors) > 1e-3)
     return "; ".join(wrong) or "as it should be", "as it should be", not wrong
+
+
+@check("train", "best.pt is not the best of the evaluated weights, or judged by the episodes that chose it", of="best")
+def best_model(subject: Subject):
+    """The weights in best.pt are those of the best of ten evaluations, the first where two are equal; its score in the
+    summary is of other seeds, and of those weights."""
+    trace, wrong = Trace(subject, eval_frequency=subject.trace.args.total_timesteps // 10, learning_rate=0.02), []
+    means = [np.mean(returns) for _, _, returns in trace.evaluations]
+    chosen = trace.evaluations[int(np.argmax(means))][1].state_dict()
+    (judged, _, returns), envs = trace.best
+    saved = torch.load(trace.run_dir / "best.pt", weights_only=True)["agent"]
+    for name, weights in (("best.pt", saved), ("what is judged", judged)):
+        wrong += [f"{name} is another evaluation's"] * any(not torch.equal(chosen[key], weights[key]) for key in chosen)
+    seeds = [{env.seeds[0] for env in group} for group in (envs, trace.eval_envs, trace.train_envs)]
+    wrong += ["seeds that have been seen"] * bool(seeds[0] & (seeds[1] | seeds[2]))
+    wrong += ["the logged score"] * (trace.summary["best_returns"] != returns)
+    return ", ".join(wrong) or "the best of ten", "the best of ten", not wrong and len(set(means)) > 3
 
 
 @check("train", "--resume forgets something, or starts again in the environments of the beginning")
@@ -301,7 +319,7 @@ def logging(subject: Subject):
     return "wrong: " + ", ".join(wrong[:3]) if wrong else "all agree", "all agree", not wrong
 
 
-@check("train", "environments are reset before every rollout, so that episodes are cut without a trace")
+@check("train", "environments are reset before every rollout, so that episodes are cut without a trace", of="bootstrap")
 def no_resets_between_rollouts(subject: Subject):
     """An environment is reset once at the start, and after that only where an episode has ended."""
     trace, cut = subject.trace, 0
@@ -323,6 +341,8 @@ def seeds(subject: Subject):
     wrong = []
     if None in {*train, *test} or len({*train}) < len(train) or len({*test}) < len(test):
         wrong.append("environments with the same seed, or none")
+    if any(len(env.seeds) > 1 for env in trace.train_envs):
+        wrong.append("environments seeded again and again")
     if {*train} & {*test}:
         wrong.append("evaluation on training seeds")
     if {*train} & again:
@@ -376,14 +396,15 @@ def evaluation_returns(subject: Subject):
     return f"returns {error:.1e}, actions {worst:.1e} off", "below 1e-03", max(worst, error) < 1e-3, hint
 
 
-@check("evaluate", "the evaluation's actions are not drawn as the file says it draws them", of="pixels")
+@check("evaluate", "the evaluation's actions are not drawn as the file says it draws them", of="draws")
 def evaluation_actions(subject: Subject):
     """Over 400 steps: draws from the policy itself; in Q-learning the best action but for --eval-e."""
     module = subject.load()
     args = subject.args(module, eval_episodes=100, eval_e=0.3)
-    agent, (envs, obs, *_) = subject.agent(module, args), module.make_envs(args, 100, 7)
+    backend = [] if "pixels" in subject.kinds else ["gymnasium"]
+    agent, (envs, obs, *_) = subject.agent(module, args), module.make_envs(args, *backend, 100, 7)
     module.evaluate(agent, envs, obs)
-    rows = [row for env in envs.envs for row in env.protocol[1:] if not row["reset"]][:400]
+    rows = [row for env in envs.envs for row in env.unwrapped.protocol[1:] if not row["reset"]][:400]
     off = variance = 0.0
     for i in range(0, len(rows), 50):
         part = rows[i : i + 50]

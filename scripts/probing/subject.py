@@ -22,7 +22,13 @@ import torch.nn as nn
 
 from probing.environments import DISCRETE, AtariVector, blocks, box
 
-RETURNS = "compute_gae", "n_step_returns", "td_target"  # the functions that targets come from: one of them is there
+RETURNS = {
+    "compute_gae": "gae",
+    "n_step_returns": "n-step",
+    "compute_returns": "monte-carlo",
+    "td_target": "q-learning",
+}
+# above: the functions that targets come from, of which a file has one, and the kind of file that this makes it
 NUM_ACTIONS = 4  # of all discrete environments here
 ATARI_ID = "BreakoutNoFrameskip-v4"  # what a file for Atari is told that it plays
 
@@ -93,13 +99,17 @@ class Subject:
 
     @cached_property
     def kinds(self) -> frozenset[str]:
-        """What the file is: policy (its targets come from gae or n-step returns) or q-learning; ratio, with the ratio
-        of probabilities in its loss; continuous or discrete actions; pixels or vector observations; normaliser."""
+        """What the file is: policy (its targets come from gae, n-step or monte-carlo returns) or q-learning; bootstrap,
+        where they hold a value of the last state; ratio, with the ratio of probabilities in its loss, or score, with
+        the log-probability; continuous or discrete actions; pixels or vector observations; normaliser; draws, if
+        its evaluation draws actions; best, if it keeps the best model."""
         module = self.load()
-        returns = next(name for name in RETURNS if hasattr(module, name))
-        kinds = {{"compute_gae": "gae", "n_step_returns": "n-step", "td_target": "q-learning"}[returns]}
-        kinds |= set() if returns == "td_target" else {"policy"}
-        kinds |= {"ratio"} if "old_logprob" in self.loss_names else set()
+        kinds = {next(kind for name, kind in RETURNS.items() if hasattr(module, name))}
+        kinds |= set() if kinds == {"monte-carlo"} else {"bootstrap"}
+        if "q-learning" not in kinds:
+            kinds |= {"policy", "ratio" if "old_logprob" in self.loss_names else "score"}
+        kinds |= {"draws"} if hasattr(module, "AtariVectorEnv") or "q-learning" in kinds else set()
+        kinds |= {"best"} if "best.pt" in self.file.read_text() else set()
         kinds |= {"continuous"} if hasattr(module.Agent, "to_env") else {"discrete"}
         kinds |= {"pixels"} if hasattr(module, "AtariVectorEnv") else {"vector"}
         return frozenset(kinds | ({"normaliser"} if hasattr(module.Agent, "normalize") else set()))
@@ -243,8 +253,8 @@ class Trace:
                 self.ticks.append(self.networks())
                 return step(actions)
 
-            if q_learning and not self.envs:
-                made[0].step = spy_step
+            if q_learning and made[0].num_envs == args.num_envs not in [len(envs) for envs, _ in self.envs]:
+                made[0].step = spy_step  # the environments of training
             self.envs.append(([env.unwrapped for env in made[0].envs], made[1]))
             return made
 
@@ -336,6 +346,8 @@ class Trace:
             if q_learning:
                 patches.enter_context(patch.object(module.Agent, "get_action", spy_action))
             self.summary = subject.train(module, args)
+        if "best" in subject.kinds:  # judged last, on episodes of its own
+            self.best = self.evaluations.pop(), self.envs.pop()[0]
         self.ticks.append(self.networks())
         self.module = module
         self.scalars = self.writers[0].scalars
@@ -353,13 +365,18 @@ class Trace:
     def truth(self) -> list[dict]:
         """What happened in each rollout, from the environments' own protocols: arrays (num_steps, num_envs, ...). In
         Q-learning a rollout is one step of all environments."""
-        rollouts, T = [], getattr(self.args, "num_steps", 1)
+        rollouts, protocols = [], [env.protocol[1:] for env in self.train_envs]
         nothing = np.zeros(2 if "continuous" in self.subject.kinds else ())
-        for k in range((len(self.train_envs[0].protocol) - 1) // T):
-            rows = [[env.protocol[1 + k * T + t] for env in self.train_envs] for t in range(T)]
+        while len(protocols[0]) >= (T := self.length(len(rollouts))):
+            if "monte-carlo" in self.subject.kinds:  # which starts each rollout with a reset
+                protocols = [protocol[1:] for protocol in protocols]
+            rows, protocols = list(zip(*(p[:T] for p in protocols))), [p[T:] for p in protocols]
             kinds = ("obs", "next_obs", "reward", "terminated", "truncated", "life_lost")
             truth = {key: np.array([[row[key] for row in line] for line in rows]) for key in kinds}
             truth["valid"] = np.array([[not row["reset"] for row in line] for line in rows])
+            if "monte-carlo" in self.subject.kinds:  # and counts the first episode of each environment
+                ended = np.cumsum(truth["terminated"] | truth["truncated"], axis=0) > 0
+                truth["valid"] &= ~np.concatenate([ended[:1] & False, ended[:-1]])
             actions = [[nothing if row["action"] is None else row["action"] for row in line] for line in rows]
             truth["action"] = np.array(actions, dtype=np.float64)
             # what the learner should make of it: rewards, terminal states, ends of the trace
@@ -373,6 +390,12 @@ class Trace:
             rollouts.append(truth)
         return rollouts
 
+    def length(self, k: int) -> float:
+        """Steps of rollout k: as many as the file takes until every episode has ended, or --num-steps, or 1."""
+        if "monte-carlo" in self.subject.kinds:
+            return len(self.returns[k]["rewards"]) if k < len(self.returns) else math.inf
+        return getattr(self.args, "num_steps", 1)
+
     @cached_property
     def expected(self) -> list[dict]:
         """The batch of each rollout as it should be, valid rows only, in order of time and environment."""
@@ -380,9 +403,14 @@ class Trace:
 
     def expect(self, truth: dict, agent) -> dict:
         values, valid, args = self.values(truth, agent), truth["valid"], self.args
+        rewards, terminals, ends = truth["learner"]
+        if (
+            "monte-carlo" in self.subject.kinds
+        ):  # a return, which knows no value, and takes every end for a terminal state
+            values, terminals = 0 * values, ends
         with torch.no_grad():
             x = self.subject.seen(agent, truth["obs"][valid])
-        advantages = reference_gae(truth["learner"], values, args.gamma, getattr(args, "gae_lambda", 1.0))
+        advantages = reference_gae((rewards, terminals, ends), values, args.gamma, getattr(args, "gae_lambda", 1.0))
         return {"x": sketch(x), "action": truth["action"][valid], "value": values[:-1][valid],
                 "advantage": advantages[valid], "target": (advantages + values[:-1])[valid]}  # fmt: skip
 

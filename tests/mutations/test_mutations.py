@@ -14,7 +14,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = [("rpo-", "rpo_continuous"), ("ppo-atari-", "ppo_atari"), ("a2c-", "a2c_atari"), ("dqn-", "dqn_atari")]
-FILES += [("", "ppo_continuous")]  # beginnings of the mutants' names, and the files that they change
+FILES += [
+    ("discrete-", "ppo"),
+    ("vector-dqn-", "dqn"),
+    ("reinforce-", "reinforce"),
+    ("", "ppo_continuous"),
+]  # beginnings of the mutants' names, and the files that they change
 HEAD = re.compile(r"# (?P<name>[\w-]+), caught by: (?P<check>[\w-]+) \((?P<source>.+?)\): (?P<mistake>.+)")
 
 
@@ -65,7 +70,7 @@ def test_enough_mutants():
     assert len({mutant["name"] for mutant in MUTANTS}) == len(MUTANTS)
     number = {file: sum(mutant["file"] == file for mutant in MUTANTS) for _, file in FILES}
     assert number["ppo_continuous"] >= 11 + 15 and number["ppo_atari"] + number["a2c_atari"] >= 12 + 15
-    assert number["dqn_atari"] >= 15 + 15
+    assert number["dqn_atari"] >= 15 + 15 and number["dqn"] >= 15 and number["ppo"] + number["reinforce"] >= 15
     notes = {int(number) for mutant in MUTANTS for number in re.findall(r"notes (\d+)", mutant["source"])}
     assert notes == {*range(1, 18)} - {12, 14, 16}  # too short a run, a replay of floats, skipped frames of ale-py
 

@@ -1,0 +1,423 @@
+"""Deep Q-learning (DQN), with double Q-learning as an option, for vector observations.
+
+    python algos/dqn.py --env-id CartPole-v1
+
+Papers: DQN, Mnih et al. 2015, Nature 518:529; double DQN, van Hasselt et al. 2016, arXiv:1509.06461. What differs from
+dqn_atari.py: a small network, raw rewards, no frames, and the best model of all evaluations is kept. Deviations:
+1. Adam in place of RMSprop, and schedules for problems that take minutes.
+2. Several environments act at a time; the steps of all of them count for the schedules and for --train-frequency.
+3. A time limit is no terminal state: a truncated episode bootstraps from the value of its true final observation.
+4. DQN forgets: its return can collapse after it was perfect. Evaluations on the way keep the best weights in best.pt,
+   whose score in summary.json comes from episodes that did not choose it.
+"""
+import atexit, copy, difflib, importlib.util, json, math, os, random, signal, subprocess, sys, tempfile, time, warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import gymnasium as gym
+import numpy as np
+import torch
+import torch.nn as nn
+import tyro
+from torch.utils.tensorboard import SummaryWriter
+from tqdm import tqdm
+
+
+@dataclass
+class Args:
+    exp_name: str = Path(__file__).stem  # name of this experiment, part of the run folder's name
+    seed: int = 1  # seeds Python, NumPy, PyTorch and every environment
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto takes CUDA where there is one, else the CPU
+    runs_dir: str = "runs"  # the run folder is created in here
+    checkpoint_frequency: int = 20_000  # environment steps between two checkpoints
+    save_replay: bool = False  # save the replay with every checkpoint; without it --resume fills a new one first
+    resume: str = ""  # run folder or checkpoint.pt to continue; flags given beside it override the saved ones
+    eval_frequency: int = 10_000  # environment steps between two evaluations; 0 evaluates at the end only
+    eval_episodes: int = 100  # episodes of an evaluation, one in each of as many parallel environments
+    capture_video: bool = False  # record the first 3 episodes of every evaluation as mp4 in the run folder
+    track: bool = False  # send the run to Weights & Biases as well, project plainrl
+    compile: bool = False  # torch.compile for networks and loss, with CUDA graphs on a GPU
+    torch_threads: int = 1  # CPU threads of PyTorch; networks this small are slower with more
+    env_id: str = "CartPole-v1"  # a Gymnasium or EnvPool id with Box observations and Discrete actions
+    env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"  # auto takes EnvPool where it has the environment
+    num_envs: int = 8  # parallel environments
+    bootstrap_truncation: bool = True  # off: treat a time limit as a terminal state (a common mistake, to measure it)
+    total_timesteps: int = 200_000  # environment steps, all environments together
+    learning_rate: float = 1e-3  # step size of Adam
+    buffer_size: int = 100_000  # steps that the replay holds, all environments together
+    gamma: float = 0.99  # discount factor
+    tau: float = 1.0  # share of the online network in an update of the target network
+    target_network_frequency: int = 500  # environment steps between two updates of the target network
+    batch_size: int = 128  # transitions per update
+    start_e: float = 1.0  # share of random actions at the start
+    end_e: float = 0.05  # share of random actions at the end
+    exploration_fraction: float = 0.2  # part of total_timesteps over which it falls linearly
+    learning_starts: int = 1000  # steps that the replay must hold before the first update
+    train_frequency: int = 8  # environment steps between two updates
+    double_dqn: bool = False  # the online network picks the action that the target network values
+    loss: Literal["huber", "mse"] = "huber"  # of the temporal-difference error; huber is the paper's clipped error
+    max_grad_norm: float = 10.0  # largest norm of the gradient
+    eval_e: float = 0.0  # share of random actions in evaluations
+
+
+def check(ok, message: str) -> None:
+    if not ok:
+        print(f"{Path(__file__).name}: {message}", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def check_args(args: Args) -> tuple[str, str]:
+    """(backend that trains, backend that evaluates); one line and exit status 2, with nothing created, on bad input."""
+    counts = "total_timesteps num_envs batch_size train_frequency target_network_frequency eval_episodes torch_threads"
+    for name in (*counts.split(), "checkpoint_frequency", "learning_rate", "max_grad_norm", "learning_starts"):
+        check(getattr(args, name) > 0, f"--{name.replace('_', '-')} must be positive, not {getattr(args, name)}")
+    check(args.eval_frequency >= 0, f"--eval-frequency must not be negative, but is {args.eval_frequency}")
+    check(0 <= args.seed < 2**32, f"--seed must lie in [0, 2**32), not {args.seed}")
+    for name in ("start_e", "end_e", "eval_e", "exploration_fraction", "tau"):
+        inside = 0 <= getattr(args, name) <= 1
+        check(inside, f"--{name.replace('_', '-')} must lie in [0, 1], not {getattr(args, name)}")
+    fits = args.buffer_size // args.num_envs >= 8
+    check(fits, f"--buffer-size must hold at least 8 steps of each environment: {8 * args.num_envs}")
+    few, many = 3 * args.num_envs, args.buffer_size - args.buffer_size % args.num_envs  # the newest row cannot be drawn
+    check(few <= args.learning_starts <= many, f"--learning-starts {args.learning_starts} must lie in [{few}, {many}]: "
+          "at least 3 steps of each environment, at most --buffer-size")
+    here = args.device in ("auto", "cpu") or getattr(torch, args.device).is_available()
+    check(here, f"--device {args.device} is not there; take --device auto")
+    for flag, wanted, package in (("track", args.track, "wandb"), ("capture-video", args.capture_video, "moviepy")):
+        here = not wanted or importlib.util.find_spec(package)
+        check(here, f"--{flag} needs a package that is not installed: pip install {package}")
+    spaces, errors = {}, {}
+    for backend in ("envpool", "gymnasium"):
+        try:
+            with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
+                envs, _ = make_envs(args, backend, num_envs=1, seed=0, video_dir=folder if args.capture_video else "")
+                spaces[backend] = envs.single_action_space, envs.single_observation_space
+                envs.close()
+        except Exception as error:
+            errors[backend] = " ".join(f"{type(error).__name__} {error}".split())
+    known = {*gym.registry, *(sys.modules["envpool"].list_all_envs() if "envpool" in sys.modules else ())}
+    near = "" if args.env_id in known else f"; nearest: {difflib.get_close_matches(args.env_id, known, cutoff=0.3)}"
+    backend = next(iter(spaces), "gymnasium") if args.env_backend == "auto" else args.env_backend
+    check(backend in spaces, f"--env-id {args.env_id} cannot be made by {backend}: {errors.get(backend)}{near}")
+    here = "gymnasium" in spaces or not args.capture_video
+    check(here, f"--capture-video cannot film: {errors.get('gymnasium')}; without a display set MUJOCO_GL=egl")
+    actions, obs = spaces[backend]
+    boxes = all(isinstance(space, gym.spaces.Box) for space in (obs.values() if hasattr(obs, "values") else [obs]))
+    kinds = f"{type(actions).__name__} actions and {type(obs).__name__} observations"
+    fits = boxes and isinstance(actions, gym.spaces.Discrete)
+    check(fits, f"--env-id {args.env_id} has {kinds}; this file takes Discrete and Box (both Box: ppo_continuous.py)")
+    return backend, "gymnasium" if "gymnasium" in spaces else "envpool"
+
+
+def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir: str | Path = ""):
+    """Vector environment seeded seed, seed + 1, ... and its first observation, in NEXT_STEP mode: the step after a
+    `done` is a reset row, whose action is ignored. With video_dir the first 3 film their first episode."""
+
+    def make_env(index: int) -> gym.Env:
+        if not video_dir or index > 2:
+            return gym.make(args.env_id)
+        env, first = gym.make(args.env_id, render_mode="rgb_array"), lambda episode: episode == 0
+        return gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", episode_trigger=first)
+
+    if backend == "envpool":  # takes its seed here and nowhere else
+        config = dict(num_envs=num_envs, num_threads=min(num_envs, os.cpu_count()), seed=seed)
+        envs = importlib.import_module("envpool").make(args.env_id, env_type="gymnasium", **config)
+    else:
+        envs = gym.vector.SyncVectorEnv([lambda i=i: make_env(i) for i in range(num_envs)])
+    assert envs.metadata["autoreset_mode"] == gym.vector.AutoresetMode.NEXT_STEP
+    envs.single_action_space.seed(seed)
+    return envs, envs.reset(seed=None if backend == "envpool" else seed)[0]
+
+
+def flatten(obs) -> np.ndarray:
+    """(n, ...), or a dictionary of such joined in the order of its keys, to (n, obs_dim) float32."""
+    if isinstance(obs, dict):
+        return np.concatenate([flatten(obs[key]) for key in sorted(obs)], axis=1)
+    return np.asarray(obs, dtype=np.float32).reshape(len(obs), -1)
+
+
+class Agent(nn.Module):
+    """A value for each action."""
+    def __init__(self, obs_dim: int, num_actions: int, args: Args):
+        super().__init__()
+        self.args, self.num_actions = args, num_actions
+        self.network = nn.Sequential(
+            nn.Linear(obs_dim, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, num_actions))
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        return self.network(obs)  # (n, obs_dim) -> (n, num_actions)
+
+    def get_action(self, obs: torch.Tensor, epsilon: float) -> torch.Tensor:
+        """The best action (n,) or, with probability epsilon in each row for itself, any action."""
+        action = torch.randint(self.num_actions, (len(obs),), device=obs.device)
+        if epsilon < 1:
+            explores = torch.rand(len(obs), device=obs.device) < epsilon
+            action = torch.where(explores, action, self(obs).argmax(-1))
+        return action
+
+
+class Replay:
+    """The last `rows` steps of each environment, as a ring. A row holds an observation and what was done there. The
+    next observation of a row is that of the row after it; the true final one of an episode is that of the reset row."""
+    KINDS = ("obs", "action", "reward", "terminal", "valid")
+
+    def __init__(self, rows: int, num_envs: int, obs_dim: int):
+        self.rows, self.num_envs, self.row, self.filled = rows, num_envs, 0, 0  # the ring's next row; rows written
+        self.obs, self.action = np.zeros((rows, num_envs, obs_dim), np.float32), np.zeros((rows, num_envs), np.int64)
+        self.reward, self.terminal = np.zeros((2, rows, num_envs), np.float32)
+        self.valid = np.zeros((rows, num_envs), bool)  # not a reset row
+
+    def add(self, *step) -> None:
+        """A step of all environments: obs (num_envs, obs_dim), action, reward, terminal, valid (num_envs,)."""
+        for kind, values in zip(self.KINDS, step):
+            getattr(self, kind)[self.row] = values
+        self.row, self.filled = (self.row + 1) % self.rows, min(self.filled + 1, self.rows)
+
+    def sample(self, batch_size: int):
+        """obs, next_obs (batch_size, obs_dim), action, reward, terminal (batch_size,), uniform with replacement over
+        all steps but reset rows and the newest row, whose next observation is not here yet."""
+        row, env = np.empty((2, batch_size), np.int64)
+        draw = np.ones(batch_size, bool)
+        while count := draw.sum():
+            row[draw] = (self.row - self.filled + np.random.randint(self.filled - 1, size=count)) % self.rows
+            env[draw] = np.random.randint(self.num_envs, size=count)
+            draw = ~self.valid[row, env]
+        rest = (kind[row, env] for kind in (self.action, self.reward, self.terminal))
+        return tuple(map(torch.from_numpy, (self.obs[row, env], self.obs[(row + 1) % self.rows, env], *rest)))
+
+    def state_dict(self) -> dict:
+        kept = {kind: torch.from_numpy(getattr(self, kind)[: self.filled]) for kind in self.KINDS}
+        return kept | {"row": self.row, "filled": self.filled}
+
+    def load_state_dict(self, state: dict) -> None:
+        for kind in self.KINDS:
+            getattr(self, kind)[: state["filled"]] = state[kind].numpy()
+        self.row, self.filled = state["row"], state["filled"]
+        self.valid[self.row - 1] = False  # the environments start anew: its next observation never comes
+
+
+def td_target(reward, terminal, next_values, next_chooser, gamma: float) -> torch.Tensor:
+    """Targets (n,): the reward plus the discounted value, from next_values (n, num_actions), of the action that is best
+    in next_chooser: the same values in DQN, the online network's in double DQN (arXiv:1509.06461 equation 4)."""
+    best = next_chooser.argmax(-1, keepdim=True)
+    return reward + gamma * next_values.gather(-1, best).squeeze(-1) * (1 - terminal)
+
+
+def dqn_loss(agent: Agent, target_agent: Agent, args: Args, obs, next_obs, action, reward, terminal):
+    """Loss of a batch, tensors (batch_size, ...), and [td_loss, q_values]."""
+    with torch.no_grad():
+        next_values = target_agent(next_obs)
+        next_chooser = agent(next_obs) if args.double_dqn else next_values
+        target = td_target(reward, terminal, next_values, next_chooser, args.gamma)
+    value = agent(obs).gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
+    assert value.shape == target.shape == reward.shape == terminal.shape
+    loss = (nn.functional.smooth_l1_loss if args.loss == "huber" else nn.functional.mse_loss)(value, target)
+    return loss, torch.stack([loss, value.mean()]).detach()
+
+
+def update(agent: Agent, target_agent: Agent, optimizer, args: Args, batch: tuple, loss_fn=dqn_loss) -> torch.Tensor:
+    """One step on a batch of dqn_loss's tensors; its metrics, (2,)."""
+    loss, metrics = loss_fn(agent, target_agent, args, *batch)
+    optimizer.zero_grad()
+    loss.backward()
+    nn.utils.clip_grad_norm_(agent.parameters(), args.max_grad_norm)
+    optimizer.step()
+    return metrics.clone()
+
+
+@torch.inference_mode()
+def evaluate(agent: Agent, envs: gym.vector.VectorEnv, obs: np.ndarray, stop=()) -> list[float]:
+    """Raw returns of each environment's first episode, played with --eval-e for epsilon."""
+    returns, running = np.zeros(envs.num_envs), np.ones(envs.num_envs, dtype=bool)
+    with torch.random.fork_rng():  # training goes on with the draws it would have had
+        while running.any() and not stop:
+            obs = torch.from_numpy(flatten(obs)).to(agent.network[0].weight.device)
+            obs, reward, terminated, truncated, _ = envs.step(agent.get_action(obs, agent.args.eval_e).cpu().numpy())
+            returns += np.where(running, reward, 0.0)
+            running &= ~(terminated | truncated)
+    envs.close()
+    return returns.tolist()
+
+
+def write(path: Path, content: dict) -> None:
+    """Write aside, then move: a kill at any moment leaves the old file or the new one, whole."""
+    aside = path.with_suffix(".tmp")
+    torch.save(content, aside) if path.suffix == ".pt" else aside.write_text(json.dumps(content, indent=2) + "\n")
+    os.replace(aside, path)
+
+
+def load_checkpoint(path: str) -> dict:
+    """Content of a checkpoint of this file; it is read as data, nothing in it can run code."""
+    file = Path(path) / "checkpoint.pt" if Path(path).is_dir() else Path(path)
+    try:
+        checkpoint = torch.load(file, map_location="cpu", weights_only=True) | {"run_dir": file.parent}
+        ours = checkpoint["algo"] == Path(__file__).stem and Args(**checkpoint["args"])
+    except Exception as error:
+        check(False, f"--resume {path} is no checkpoint of this file ({type(error).__name__}); give a run folder")
+    check(ours, f"--resume {path} is a checkpoint of {checkpoint['algo']}.py; resume it with that file")
+    return checkpoint
+
+
+def train(args: Args, stop: list | tuple = ()) -> dict:
+    """Train, evaluate, and return what summary.json holds. Once `stop` holds a signal's number: save and exit."""
+    started, (train_backend, eval_backend) = time.time(), check_args(args)
+    name = f"{args.env_id.replace('/', '-').replace(':', '-')}__{args.exp_name}__{args.seed}__{int(started)}"
+    fresh = {"run_dir": Path(args.runs_dir) / name, "args": asdict(args), "global_step": 0, "wall_time_s": 0.0}
+    saved = load_checkpoint(args.resume) if args.resume else fresh
+    check(saved["args"]["env_id"] == args.env_id, f"--resume {args.resume} was trained on {saved['args']['env_id']}")
+    kept = saved.get("replay") and saved["run_dir"] / saved["replay"]
+    same = not kept or [saved["args"][key] == getattr(args, key) for key in ("num_envs", "buffer_size")] == [True, True]
+    check(same, f"--resume {args.resume} has a replay of other --num-envs or --buffer-size; leave both as they were")
+    try:
+        kept = kept and torch.load(kept, weights_only=True, mmap=True)
+    except Exception as error:
+        check(False, f"--resume {args.resume} has lost its replay, {kept} ({type(error).__name__})")
+    run_dir, global_step, N = saved["run_dir"], saved["global_step"], args.num_envs
+    device = torch.device(args.device if args.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu")
+    torch.set_num_threads(args.torch_threads)
+    random.seed(args.seed), np.random.seed(args.seed), torch.manual_seed(args.seed)
+    env_seed = args.seed * 10_007 % 2**30  # evaluation adds 2**30: its seeds and those of training never meet
+    envs, obs = make_envs(args, train_backend, N, (env_seed + global_step) % 2**30)
+    obs = flatten(obs)
+    agent = Agent(obs.shape[1], int(envs.single_action_space.n), args).to(device)
+    target_agent, replay = copy.deepcopy(agent), Replay(args.buffer_size // N, N, obs.shape[1])
+    optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, fused=True)
+    loss_fn = dqn_loss
+    mode = "reduce-overhead" if device.type == "cuda" else "default"  # with CUDA graphs
+    if args.compile:
+        agent.compile(mode=mode), target_agent.compile(mode=mode)
+        loss_fn = torch.compile(loss_fn, mode=mode)
+    if args.resume:
+        agent.load_state_dict(saved["agent"]), optimizer.load_state_dict(saved["optimizer"])
+        target_agent.load_state_dict(saved["target_agent"])
+        if kept:
+            replay.load_state_dict(kept)
+        setters = random.setstate, np.random.set_state, torch.set_rng_state, torch.cuda.set_rng_state_all
+        for setter, state in zip(setters, saved["random_states"]):
+            setter(state)
+    check(args.resume or not run_dir.exists(), f"{run_dir} exists already; wait a second or choose another --exp-name")
+    run_dir.mkdir(parents=True, exist_ok=True)
+    git = dict(shell=True, capture_output=True, text=True, cwd=Path(__file__).resolve().parent)
+    commit = subprocess.run("git describe --always --dirty --exclude '*'", **git).stdout.strip() or "unknown"
+    versions = {name: str(sys.modules[name].__version__) for name in ("torch", "numpy", "gymnasium", train_backend)}
+    run = {"algo": Path(__file__).stem, "env_id": args.env_id, "seed": args.seed, "device": str(device)}
+    run |= {"total_timesteps": args.total_timesteps, "args": asdict(args), "versions": versions, "commit": commit}
+    write(run_dir / "config.json", run)
+    if args.track:
+        wandb = importlib.import_module("wandb")
+        wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
+    atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
+
+    episode, done, last100, ended, metrics = np.zeros((2, N)), np.zeros(N, dtype=bool), [], [], []
+    busy, warm, best = np.zeros(2), False, {"eval_return_mean": -math.inf}  # busy: steps and seconds since the warm-up
+    if args.resume and (run_dir / "best.pt").exists():
+        best = torch.load(run_dir / "best.pt", map_location=device, weights_only=True)
+    sps, printed, next_save, next_eval = 0.0, started, global_step, global_step + (args.eval_frequency or math.inf)
+    bar = tqdm(total=args.total_timesteps, initial=global_step, unit="step", unit_scale=True, disable=None)
+    while True:
+        finished = global_step >= args.total_timesteps
+        if global_step >= min(next_save, next_eval) or finished or stop:
+            next_save, (name, keys, *rest) = global_step + args.checkpoint_frequency, np.random.get_state()
+            random_states = random.getstate(), (name, keys.tolist(), *rest), torch.get_rng_state()
+            progress = {"global_step": global_step, "wall_time_s": saved["wall_time_s"] + time.time() - started}
+            kept = f"replay-{global_step}.pt" if args.save_replay else ""
+            if kept:
+                write(run_dir / kept, replay.state_dict())
+            write(run_dir / "checkpoint.pt", run | progress | {
+                "agent": agent.state_dict(), "target_agent": target_agent.state_dict(), "replay": kept,
+                "optimizer": optimizer.state_dict(), "random_states": (*random_states, torch.cuda.get_rng_state_all())})
+            for file in run_dir.glob("replay-*"):  # older, and no checkpoint names it, or cut short by a kill
+                _ = file.name == kept or file.unlink()
+            writer.flush()
+        if (finished or global_step >= next_eval) and not stop:
+            next_eval, film = global_step + (args.eval_frequency or math.inf), run_dir / f"videos/step-{global_step}"
+            eval_seed, film = env_seed + 2**30, film if args.capture_video else ""
+            eval_returns = evaluate(agent, *make_envs(args, eval_backend, args.eval_episodes, eval_seed, film), stop)
+            if not stop:
+                writer.add_scalar("eval/episodic_return", np.mean(eval_returns), global_step)
+            if not stop and np.mean(eval_returns) > best["eval_return_mean"]:
+                best = {"agent": copy.deepcopy(agent.state_dict()), "eval_return_mean": float(np.mean(eval_returns))}
+                write(run_dir / "best.pt", run | best | {"global_step": global_step})
+        if finished and not stop:  # the best one's score was the reason to choose it: other episodes judge it
+            agent.load_state_dict(best["agent"])
+            best_envs = make_envs(args, eval_backend, args.eval_episodes, eval_seed + args.eval_episodes)
+            best_returns = evaluate(agent, *best_envs, stop)
+        if finished or stop:
+            break
+        tick, first_step = time.perf_counter(), global_step
+        share = min(global_step / max(args.exploration_fraction * args.total_timesteps, 1), 1)
+        epsilon = args.start_e + share * (args.end_e - args.start_e)
+        with torch.inference_mode():
+            action = agent.get_action(torch.from_numpy(obs).to(device), epsilon).cpu().numpy()
+        next_obs, reward, terminated, truncated, _ = envs.step(action)
+        next_obs, valid, done = flatten(next_obs), ~done, terminated | truncated
+        finite = np.isfinite(next_obs).all() and np.isfinite(reward).all()
+        check(finite, f"non-finite observation or reward after step {global_step}; last good state: {run_dir}")
+        replay.add(obs, action, reward, terminated if args.bootstrap_truncation else done, valid)
+        obs = next_obs
+        global_step += int(valid.sum())
+        episode += reward * valid, valid
+        ended.extend(episode[:, done].T)
+        episode[:, done] = 0
+
+        learns = replay.filled * N >= args.learning_starts
+        updates = learns * (global_step // args.train_frequency - first_step // args.train_frequency)
+        losses = []
+        for _ in range(updates):
+            batch = tuple(tensor.to(device) for tensor in replay.sample(args.batch_size))
+            losses.append(update(agent, target_agent, optimizer, args, batch, loss_fn))
+        if losses:
+            metrics.append(torch.stack(losses).mean(0).tolist())
+            check(np.isfinite(metrics[-1]).all(), f"non-finite loss at step {global_step}; last good state: {run_dir}")
+        if learns and global_step // args.target_network_frequency > first_step // args.target_network_frequency:
+            with torch.no_grad():
+                for target, online in zip(target_agent.parameters(), agent.parameters()):
+                    target.lerp_(online, args.tau)
+        busy += warm * (global_step - first_step), warm * (time.perf_counter() - tick)
+        warm = learns  # the steps before the first update and the one with it warm up
+        bar.update(global_step - first_step)
+        if global_step // 1000 == first_step // 1000 and global_step < args.total_timesteps:
+            continue
+
+        sps = busy[0] / max(busy[1], 1e-9)
+        scalars = {"charts/SPS": sps, "charts/epsilon": epsilon}
+        if metrics:
+            scalars |= zip(("losses/td_loss", "losses/q_values"), np.mean(metrics, axis=0))
+            metrics = []
+        if ended:
+            last100 = (last100 + [float(episodic_return) for episodic_return, _ in ended])[-100:]
+            scalars |= zip(("charts/episodic_return", "charts/episodic_length"), np.mean(ended, axis=0))
+            ended = []
+        for key, value in scalars.items():
+            writer.add_scalar(key, value, global_step)
+        status = f"return {np.mean(last100 or [math.nan]):.1f}, SPS {sps:.0f}"
+        bar.set_postfix_str(status, refresh=False)
+        if bar.disable and time.time() - printed > 5:
+            printed = time.time()
+            print(f"step {global_step}/{args.total_timesteps}, {status}", flush=True)
+
+    bar.close(), writer.close(), envs.close()
+    if stop:
+        print(f"stopped at step {global_step}; go on with --resume {run_dir}", file=sys.stderr)
+        raise SystemExit(128 + stop[0])
+    mean, std = float(np.mean(eval_returns)), float(np.std(eval_returns))
+    summary = run | {
+        "global_step": global_step, "wall_time_s": saved["wall_time_s"] + time.time() - started, "sps": sps,
+        "train_return_last100": float(np.mean(last100)) if last100 else None, "eval_episodes": args.eval_episodes,
+        "eval_return_mean": mean, "eval_return_std": std, "eval_returns": eval_returns,
+        "best_return_mean": float(np.mean(best_returns)), "best_returns": best_returns}
+    write(run_dir / "summary.json", summary)
+    print(f"{run_dir}: evaluation {mean:.1f} +- {std:.1f} over {args.eval_episodes} episodes, "
+          f"of the best model {summary['best_return_mean']:.1f}")
+    return summary
+
+
+if __name__ == "__main__":
+    warnings.filterwarnings("ignore", ".*precision lowered by casting")  # EnvPool's spaces are float64
+    args, stop = tyro.cli(Args), []
+    if args.resume:
+        args = tyro.cli(Args, default=Args(**load_checkpoint(args.resume)["args"]))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: stop.append(number))
+    train(args, stop)
