@@ -54,7 +54,7 @@ class Args:
     end_e: float = 0.05  # share of random actions at the end
     exploration_fraction: float = 0.2  # part of total_timesteps over which it falls linearly
     learning_starts: int = 1000  # steps that the replay must hold before the first update
-    train_frequency: int = 8  # environment steps between two updates
+    train_frequency: int = 4  # environment steps between two updates
     double_dqn: bool = False  # the online network picks the action that the target network values
     loss: Literal["huber", "mse"] = "huber"  # of the temporal-difference error; huber is the paper's clipped error
     max_grad_norm: float = 10.0  # largest norm of the gradient

@@ -143,6 +143,14 @@ def small(fake, monkeypatch):
     return fake
 
 
+def pytest_collection_modifyitems(config, items):
+    """Leave the mutations out, unless they are asked for by path or by -m."""
+    if not config.option.markexpr and not any("mutations" in arg for arg in config.invocation_params.args):
+        out = [item for item in items if item.get_closest_marker("mutations")]
+        config.hook.pytest_deselected(items=out)
+        items[:] = [item for item in items if item not in out]
+
+
 @pytest.fixture(autouse=True)
 def same_process_state():
     """One thread, a fixed generator, and the signal handlers back in place after a run that stopped half-way."""

@@ -418,7 +418,7 @@ def test_replay_draws_evenly_and_forgets(classic):
     [
         ("ppo", {"total_timesteps": 100_000}, 475),
         ("reinforce", {"total_timesteps": 200_000}, 400),
-        ("dqn", {"total_timesteps": 60_000, "eval_frequency": 10_000, "eval_episodes": 20}, 400),
+        ("dqn", {"total_timesteps": 100_000, "eval_frequency": 10_000, "eval_episodes": 20}, 400),
     ],
 )
 def test_cartpole(name, flags, least, tmp_path):

@@ -2,7 +2,7 @@
 
     pytest tests/mutations
 
-They take a few minutes; plain `pytest` runs them too, unless told -m 'not mutations'."""
+They take a few minutes; plain `pytest` leaves them out (see conftest.py)."""
 
 import importlib.util
 import re
