@@ -74,7 +74,8 @@ def learns_value_of_observation(subject: Subject):
 def learns_discounting(subject: Subject):
     """Two steps, the second pays 1, gamma 0.9: the values are 0.9 and 1 (pixels: 0.5, 0.5 and 1)."""
     if "pixels" in subject.kinds:
-        return near(learn(subject, "TwoSteps", START, LATER, gamma=0.5)[0], [0.5, 1.0], 0.2)
+        longer = {"total_timesteps": 4000} if "n-step" in subject.kinds else {}
+        return near(learn(subject, "TwoSteps", START, LATER, gamma=0.5, **longer)[0], [0.5, 1.0], 0.2)
     return near(learn(subject, "TwoSteps", START, LATER)[0], [0.9, 1.0], 0.07)
 
 
