@@ -182,7 +182,7 @@ def evaluate(agent: Agent, envs: gym.vector.VectorEnv, obs: np.ndarray, stop=())
     """Raw returns of each environment's first episode, played by the policy's mode."""
     returns, running = np.zeros(envs.num_envs), np.ones(envs.num_envs, dtype=bool)
     while running.any() and not stop:
-        logits = agent.actor(torch.from_numpy(flatten(obs)).to(agent.actor[0].weight.device))
+        logits = agent.actor(torch.from_numpy(flatten(obs)).to(next(agent.parameters()).device))
         obs, reward, terminated, truncated, _ = envs.step(logits.argmax(-1).cpu().numpy())
         returns += np.where(running, reward, 0.0)
         running &= ~(terminated | truncated)

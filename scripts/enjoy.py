@@ -1,13 +1,15 @@
 """Watch a trained agent: rebuild it from a run folder and its algorithm's file, and play episodes.
 
     python scripts/enjoy.py runs/BipedalWalker-v3__ppo_continuous__1__1700000000 [--video out.mp4, without a display]
+    python scripts/enjoy.py runs/CartPole-v1__dqn__1__1700000000/best.pt
 
 The agent acts as in the run's evaluation: by the policy's mode, under frozen statistics, or, in an Atari game, as its
 file says. Of the algorithm's file this uses Args, make_envs, flatten, Agent and evaluate; --stochastic puts the agent's
-get_action in place of actor_mean.
+get_action in place of actor_mean or actor.
 """
 
 import importlib.util
+import inspect
 import os
 import signal
 import sys
@@ -25,7 +27,7 @@ import tyro
 
 @dataclass
 class Options:
-    run: tyro.conf.Positional[Path]  # run folder, or the checkpoint.pt in one
+    run: tyro.conf.Positional[Path]  # run folder, or the checkpoint.pt or best.pt in one
     episodes: int = 5  # episodes to play
     video: Path | None = None  # write all episodes to this one mp4 in place of opening a window
     render: bool = True  # off: open no window, only print the returns
@@ -130,18 +132,25 @@ def main(options: Options) -> None:
     start = starter(module, args, "rgb_array" if video else "human" if render else None)
     envs, obs = start(seed)
     try:
-        if hasattr(module, "AtariVectorEnv"):  # in float32, unless the run asked for less
-            own = [args] if hasattr(args, "eval_e") else []
-            agent = player = module.Agent(envs.single_action_space.n, *own, args.precision == "bfloat16")
-        else:
-            agent = player = module.Agent(module.flatten(obs).shape[1], envs.single_action_space, args)
+        actions = envs.single_action_space
+        given = {"args": args, "action_space": actions, "num_actions": int(getattr(actions, "n", 0))}
+        given["bfloat16"] = getattr(args, "precision", "") == "bfloat16"  # in float32, unless the run asked for less
+        given["obs_dim"] = module.flatten(obs).shape[1] if hasattr(module, "flatten") else 0
+        agent = player = module.Agent(**{name: given[name] for name in inspect.signature(module.Agent).parameters})
         agent.load_state_dict(weights)
     except Exception:
         check(False, f"the weights in {options.run} do not fit Agent in {module.__file__}; see --algo-file")
     if options.stochastic:
-        check(hasattr(agent, "actor_mean"), f"--stochastic finds no actor_mean in Agent of {module.__file__}")
-        acts = {"__getattr__": lambda _, name: getattr(agent, name), "actor_mean": lambda _, x: agent.get_action(x)[0]}
-        player = type("Sampler", (), acts)()
+        policy = next(
+            (name for name in ("actor_mean", "actor") if hasattr(agent, name) and hasattr(module, "flatten")), ""
+        )
+        check(policy, f"--stochastic finds no actor_mean or actor of its own in Agent of {module.__file__}")
+
+        def draw(_, x):
+            action = agent.get_action(x)[0]
+            return action if policy == "actor_mean" else torch.nn.functional.one_hot(action, given["num_actions"])
+
+        player = type("Sampler", (), {"__getattr__": lambda _, name: getattr(agent, name), policy: draw})()
     with TemporaryDirectory(prefix=".", dir=video and video.parent) as folder:
         default = 15 if isinstance(envs, InColour) else 30  # of its 60 frames a second, it shows every fourth
         aside, fps, returns = Path(folder) / "video.mp4", envs.metadata.get("render_fps", default), []

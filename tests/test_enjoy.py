@@ -164,6 +164,41 @@ def test_mujoco_without_gl_names_the_variable(run, tmp_path, monkeypatch, capsys
     gc.collect()
 
 
+@pytest.mark.parametrize("name", ["ppo", "dqn", "reinforce"])
+def test_discrete_actions(name, tmp_path, capsys):
+    """Would break: an Agent of other parameters that cannot be rebuilt; best.pt that cannot be played; draws that are
+    the mode's actions."""
+    module = load(ROOT / "algos" / f"{name}.py")
+    small = dict(
+        env_id="CartPole-v1", total_timesteps=2000, eval_episodes=3, runs_dir=str(tmp_path), learning_rate=3e-3
+    )
+    if name != "dqn":
+        module.train(module.Args(**small | ({"num_envs": 8} if name == "ppo" else {})))
+    else:
+        module.train(module.Args(**small, learning_starts=200, eval_frequency=600))
+    (run,) = tmp_path.iterdir()
+    capsys.readouterr()
+    for file in ["checkpoint.pt", "best.pt"][: 1 + (name == "dqn")]:
+        saved, expected = torch.load(run / file, weights_only=True), []
+        args = module.Args(**saved["args"])
+        agent = module.Agent(4, 2, args)
+        agent.load_state_dict(saved["agent"])
+        for i in range(3):
+            expected += module.evaluate(agent, *module.make_envs(args, "gymnasium", 1, SEED + i))
+        play(run / file, episodes=3)
+        found = re.findall(r"return ([\d.]+), length (\d+)", capsys.readouterr().out)
+        assert [float(value) for value, _ in found] == [float(length) for _, length in found] == expected
+    if name == "dqn":
+        with pytest.raises(SystemExit):
+            play(run, stochastic=True)
+        assert "--stochastic" in capsys.readouterr().err
+    else:
+        play(run, episodes=8, stochastic=True)
+        drawn = re.findall(r"return ([\d.]+)", capsys.readouterr().out)
+        play(run, episodes=8)
+        assert drawn != re.findall(r"return ([\d.]+)", capsys.readouterr().out)
+
+
 ATARI = {name: load(ROOT / "algos" / f"{name}.py") for name in ("ppo_atari", "a2c_atari", "dqn_atari")}
 
 
