@@ -35,7 +35,7 @@ import tyro
 COLUMNS = ("exp_name", "env_id", "seed", "step", "metric", "value", "commit")
 CURVE, CLOCK, ENTROPY, MISSING = "charts/episodic_return", "charts/wall_time_s", "losses/entropy", "missing"
 SUMMARY = ("eval_return_mean", "eval_return_std", "eval_return_median", "eval_return_min")
-SUMMARY += ("train_return_last100", "sps", "wall_time_s")
+SUMMARY += ("best_return_mean", "train_return_last100", "sps", "wall_time_s")
 SCORES = ("eval_return_mean", "sps")  # the score of a set is the first of these that it has
 APART = ("seed", "runs_dir", "resume", "track")  # flags in which the runs of one experiment may differ
 COVERAGE = """Median, worst and best run are over seeds, the other columns are means over seeds. On so few seeds a
