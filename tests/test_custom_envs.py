@@ -66,6 +66,8 @@ for env_id, moved in (("envs:PhysicsCartPole-v0", [0, 0.1]), ("envs:BalancingPla
     assert 100 < difference.sum() < 20_000, f"{{env_id}}: {{difference.sum()}} pixels changed"
     env.close()
     env.close()
+    assert env.render().std() > 10
+    env.close()
 """
 
 
@@ -82,6 +84,18 @@ def test_mujoco_rendering():
         assert "no GL: " in done.stderr, done.stderr
         reasons[backend] = done.stderr.strip().splitlines()[-1]
     pytest.skip(f"MuJoCo has no way to draw on this machine: {reasons}")
+
+
+def test_window_can_be_opened_again():
+    """Would break: close() that fails the second time, or that leaves a dead window behind."""
+    env = gym.make(PIXELS, render_mode="human")
+    for _ in range(2):
+        env.reset(seed=0)
+        assert env.unwrapped.window.screen.get_size() == (420, 420)
+        shown = env.unwrapped.window.screen.get_at((210, 300))[:3]
+        assert shown == (255, 255, 255)  # the pole
+        env.close()
+        env.close()
 
 
 def test_import_needs_no_display_and_no_engine():
