@@ -1,0 +1,15 @@
+"""Custom Gymnasium environments, registered when this package is imported: gym.make("envs:BalancingPlate-v0").
+
+The physics and its libraries are imported only when an environment is made.
+"""
+
+import gymnasium as gym
+
+for name, entry_point, limit, kwargs in (
+    ("CartPolePixels-v0", "cartpole:CartPolePixels", None, {}),  # counts its physics steps itself
+    ("CartPoleEndless-v0", "cartpole:CartPoleEndless", None, {}),
+    ("PhysicsCartPole-v0", "physics_cartpole:PhysicsCartPole", 500, {}),
+    ("BalancingPlate-v0", "balancing_plate:BalancingPlate", 6000, {}),
+    ("BalancingPlateContinuous-v0", "balancing_plate:BalancingPlate", 6000, {"continuous": True}),
+):
+    gym.register(name, f"{__name__}.{entry_point}", max_episode_steps=limit, kwargs=kwargs)

@@ -1,0 +1,91 @@
+"""A ball on a plate that tilts about two axes, in a physics engine."""
+
+import gymnasium as gym
+import numpy as np
+
+from envs.mujoco_env import MujocoEnv
+
+HINGES, THICKNESS, RADIUS, DROP = 0.15, 0.02, 0.02, 0.20  # m: height of the hinges; plate; ball; height of the fall
+TORQUE = 0.0003  # N m
+TORQUES = TORQUE * np.array([[1, 0], [-1, 0], [0, 1], [0, -1]])  # of the four actions, about x and about y
+
+XML = f"""
+<mujoco>
+  <option timestep="0.002" integrator="implicitfast" cone="elliptic"/>
+  <default><geom solref=".004 1.5"/></default>
+  <asset>
+    <texture type="skybox" builtin="gradient" rgb1=".55 .65 .75" rgb2=".2 .25 .3" width="64" height="64"/>
+    <texture name="squares" type="2d" builtin="checker" rgb1=".25 .3 .35" rgb2=".3 .36 .42" width="64" height="64"/>
+    <material name="floor" texture="squares" texrepeat="8 8"/>
+    <texture name="grid" type="cube" builtin="flat" mark="edge" rgb1=".2 .5 .8" markrgb="1 1 1" width="64" height="64"/>
+    <material name="plate" texture="grid"/>
+  </asset>
+  <worldbody>
+    <light pos="-.3 -.5 1.5" dir=".2 .35 -1" type="directional"/>
+    <camera name="view" pos="0 -.62 .52" xyaxes="1 0 0 0 .5 .87"/>
+    <geom type="plane" size="1 1 .1" material="floor" contype="1" conaffinity="0"/>
+    <body name="plate" pos="0 0 {HINGES}">
+      <joint name="pitch" axis="1 0 0" damping=".0005"/>
+      <joint name="roll" axis="0 1 0" damping=".0005"/>
+      <geom type="box" size=".15 .15 {THICKNESS / 2}" mass=".3" material="plate" contype="1" conaffinity="0"/>
+    </body>
+    <body name="ball">
+      <freejoint name="ball"/>
+      <geom type="sphere" size="{RADIUS}" mass=".0007" rgba=".9 .3 .2 1" contype="0" conaffinity="1"/>
+    </body>
+  </worldbody>
+  <actuator>
+    <motor joint="pitch"/>
+    <motor joint="roll"/>
+  </actuator>
+</mujoco>
+"""
+
+
+class BalancingPlate(MujocoEnv):
+    """A ball of foam falls onto a plate, which has to be tilted so that the ball stays on it; in MuJoCo.
+
+    Plate: 0.3 x 0.3 x 0.02 m, 0.3 kg, on two hinges through its centre, 0.15 m above the floor: pitch about x and roll
+        about y (rad, right-handed: positive pitch lifts the side of positive y, positive roll lowers that of positive
+        x). Ball: radius 0.02 m, 0.7 g, solid; it rolls without slipping.
+    Observation: Box(8), float32: position of the ball's centre (x, y, z in m, z above the floor), its velocity (m/s),
+        pitch, roll. The plate's angular speeds are not in it. The bounds are never reached before an episode's end.
+    Action, for 0.01 s (100 decisions a second): Discrete(4), a torque of 0.0003 N m, 0 and 1 about x (positive,
+        negative), 2 and 3 about y; there is none on the other axis. With continuous=True Box(-1, 1, (2,)): the torques
+        about x and y in units of 0.0003 N m, clipped.
+    Reward: 1 for each step, also for the one that ends the episode.
+    Terminated: the ball's centre is lower than 0.1 m.
+    Truncated: after 6000 steps, 60 s (by gym.make's time limit).
+    Start: level plate at rest; the ball at rest, 0.20 m of air under it, x and y uniform in +-0.01 m.
+
+    How hard it is: the ball's weight at 0.044 m from the centre is as strong as the motor, and without control its
+    distance doubles every 0.3 s. The hinges have a damping of 0.0005 N m s/rad, which is ours: without it, no linear
+    policy that sees these 8 numbers and has no memory is stable, since the four roots of each axis sum to the damping
+    over the plate's inertia, negative. The contact is stiff and does not bounce (solref): the ball dips in by 2 mm at
+    the impact and rests 0.05 mm deep.
+    """
+
+    def __init__(self, continuous: bool = False, render_mode: str | None = None):
+        super().__init__(XML, substeps=5, render_mode=render_mode)
+        self.continuous = continuous
+        box = gym.spaces.Box(-1, 1, (2,), np.float32)
+        self.action_space = box if continuous else gym.spaces.Discrete(4)
+        high = np.array([2, 2, 2, 10, 10, 10, np.pi, np.pi], dtype=np.float32)
+        self.observation_space = gym.spaces.Box(-high, high)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None):
+        super().reset(seed=seed)
+        height = HINGES + THICKNESS / 2 + DROP + RADIUS
+        ball = [*self.np_random.uniform(-0.01, 0.01, 2), height, 1, 0, 0, 0]
+        self.restart(qpos=[0, 0, *ball], qvel=np.zeros(8))
+        return self.observe(), {}
+
+    def step(self, action):
+        if not self.continuous and action not in self.action_space:
+            raise ValueError(f"{action!r} is none of the actions 0 to 3")
+        self.advance(TORQUE * np.clip(action, -1, 1) if self.continuous else TORQUES[action])
+        return self.observe(), 1.0, bool(self.data.qpos[4] < 0.1), False, {}
+
+    def observe(self) -> np.ndarray:
+        qpos, qvel = self.data.qpos, self.data.qvel
+        return np.concatenate([qpos[2:5], qvel[2:5], qpos[:2]], dtype=np.float32)
