@@ -98,6 +98,7 @@ def check_args(args: Args) -> tuple[str, str]:
             errors[backend] = " ".join(f"{type(error).__name__} {error}".split())
     known = {*gym.registry, *(sys.modules["envpool"].list_all_envs() if "envpool" in sys.modules else ())}
     near = "" if args.env_id in known else f"; nearest: {difflib.get_close_matches(args.env_id, known, cutoff=0.3)}"
+    near = "; PYTHONPATH must name the folder of its module" if ":" in args.env_id else near
     backend = next(iter(spaces), "gymnasium") if args.env_backend == "auto" else args.env_backend
     check(backend in spaces, f"--env-id {args.env_id} cannot be made by {backend}: {errors.get(backend)}{near}")
     here = "gymnasium" in spaces or not args.capture_video

@@ -129,6 +129,7 @@ def main(options: Options) -> None:
     if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         check(video or not render, "no display for a window; take --video out.mp4, or --no-render")
         os.environ.setdefault("MUJOCO_GL", "egl")
+    sys.path.append(str(Path(__file__).resolve().parent.parent))  # for envs:NAME
     start = starter(module, args, "rgb_array" if video else "human" if render else None)
     envs, obs = start(seed)
     try:

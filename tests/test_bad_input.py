@@ -12,7 +12,7 @@ BAD = [
     ({"env_id": "pendulum"}, ["nearest"]),
     ({"env_id": "BipedalWaker-v3"}, ["BipedalWalker-v3"]),
     ({"env_id": ""}, []),
-    ({"env_id": "no_such_module:Pendulum-v1"}, []),
+    ({"env_id": "no_such_module:Pendulum-v1"}, ["PYTHONPATH"]),
     ({"env_id": "Pendulum-v1@!"}, []),
     ({"env_id": "WalkerWalk-v1"}, ["gymnasium"]),  # tiny() asks for Gymnasium, which does not have it
     ({"env_id": "Counter-v0", "env_backend": "envpool"}, ["envpool"]),
