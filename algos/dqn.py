@@ -41,7 +41,7 @@ class Args:
     torch_threads: int = 1  # CPU threads of PyTorch; networks this small are slower with more
     env_id: str = "CartPole-v1"  # a Gymnasium or EnvPool id with Box observations and Discrete actions
     env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"  # auto takes EnvPool where it has the environment
-    num_envs: int = 8  # parallel environments
+    num_envs: int = 16  # parallel environments
     bootstrap_truncation: bool = True  # off: treat a time limit as a terminal state (a common mistake, to measure it)
     total_timesteps: int = 200_000  # environment steps, all environments together
     learning_rate: float = 1e-3  # step size of Adam
@@ -222,7 +222,7 @@ def update(agent: Agent, target_agent: Agent, optimizer, args: Args, batch: tupl
     loss, metrics = loss_fn(agent, target_agent, args, *batch)
     optimizer.zero_grad()
     loss.backward()
-    nn.utils.clip_grad_norm_(agent.parameters(), args.max_grad_norm)
+    nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], args.max_grad_norm)
     optimizer.step()
     return metrics.clone()
 

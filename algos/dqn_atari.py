@@ -232,7 +232,7 @@ def update(agent: Agent, target_agent: Agent, optimizer, args: Args, batch: tupl
     loss, metrics = loss_fn(agent, target_agent, args, *batch)
     optimizer.zero_grad()
     loss.backward()
-    nn.utils.clip_grad_norm_(agent.parameters(), args.max_grad_norm)
+    nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], args.max_grad_norm)
     optimizer.step()
     return metrics.clone()
 

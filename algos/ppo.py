@@ -51,7 +51,7 @@ class Args:
     gamma: float = 0.99  # discount factor
     gae_lambda: float = 0.95  # lambda of generalized advantage estimation
     num_minibatches: int = 2  # minibatches per epoch
-    update_epochs: int = 10  # passes over each rollout
+    update_epochs: int = 8  # passes over each rollout
     norm_adv: bool = True  # standardise the advantages of each minibatch
     clip_coef: float = 0.2  # epsilon of the clipped surrogate objective
     clip_vloss: bool = False  # clip the value loss around the old value

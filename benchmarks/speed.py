@@ -32,7 +32,7 @@ import tyro
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("torch", "numpy", "gymnasium", "envpool", "stable-baselines3", "sbx-rl", "jax")
-# RL Baselines3 Zoo's tuned settings, hyperparams/ppo.yml at commit 22e3ff2; what it leaves out is the library's default
+# RL Baselines3 Zoo's tuned settings, hyperparams/ at commit 22e3ff2; what it leaves out is the library's default
 ZOO = {
     "BipedalWalker-v3": {
         "n_envs": 32, "norm_obs": True, "norm_reward": True, "n_steps": 2048, "batch_size": 64, "n_epochs": 10,
@@ -54,6 +54,17 @@ CASES = {
         "DQN": ("dqn_atari.py", "DQN", {"buffer_size": 20_000, "learning_starts": 1000, "start_e": 0.01}),
     },
 }
+ZOO_CASES = {
+    ("CartPole-v1", "PPO"): {
+        "n_envs": 8, "n_steps": 32, "batch_size": 256, "n_epochs": 20, "gamma": 0.98, "gae_lambda": 0.8,
+        "ent_coef": 0.0, "learning_rate": 1e-3, "clip_range": 0.2,
+    },
+    ("CartPole-v1", "DQN"): {
+        "n_envs": 1, "learning_rate": 2.3e-3, "batch_size": 64, "buffer_size": 100_000, "learning_starts": 1000,
+        "gamma": 0.99, "target_update_interval": 10, "train_freq": 256, "gradient_steps": 128,
+        "exploration_initial_eps": 0.04, "exploration_final_eps": 0.04, "policy_kwargs": {"net_arch": [256, 256]},
+    },
+}  # fmt: skip
 ENV_IDS = {"continuous": tuple(ZOO), "discrete": ("CartPole-v1",), "atari": ("BreakoutNoFrameskip-v4",)}
 
 
@@ -294,6 +305,9 @@ def measure_cases(args: Args, env_id: str) -> list[dict]:
         peer = {"side": "sb3", "algo": algo, "device": args.device}
         peer["settings"] = identical_case(env_id, algo, first["args"])
         jobs[case] = {"sb3-default-threads": {"threads": 0, **peer}, "sb3-1-thread": {"threads": 1, **peer}}
+        if (env_id, algo) in ZOO_CASES:
+            peer = peer | {"settings": ZOO_CASES[env_id, algo]}
+            jobs[case] |= {"zoo-default-threads": {"threads": 0, **peer}, "zoo-1-thread": {"threads": 1, **peer}}
         jobs[case]["bare"] = {"side": "bare", "num_envs": first["args"]["num_envs"]}
     for seed in range(1, args.repeats + 1):
         for case in args.cases:
@@ -311,21 +325,28 @@ def measure_cases(args: Args, env_id: str) -> list[dict]:
 
 
 def case_rows(rows: list[dict], env_id: str, cases: tuple[str, ...]) -> list[str]:
-    """The Markdown rows of an environment. A ratio is taken within a round; its median is over rounds."""
+    """The Markdown rows of an environment: one for each case, at our settings and at recommended ones. A ratio is
+    taken within a round; its median is over rounds. The fast setting's recommended peer is PPO as published."""
     lines = []
+    sps, memory = ({name: [row["value"] for row in rows if (row["exp_name"], row["metric"]) == (name, metric)]
+                    for name in {row["exp_name"] for row in rows}} for metric in ("sps", "memory_mib"))  # fmt: skip
     for case in cases:
-        sps, memory = ({name: [row["value"] for row in rows if (row["exp_name"], row["metric"]) == (name, metric)]
-                        for name in {row["exp_name"] for row in rows}} for metric in ("sps", "memory_mib"))  # fmt: skip
-        both = f"{case} sb3-default-threads", f"{case} sb3-1-thread"
-        worse, sb3 = sorted(both, key=lambda name: median(sps[name]))
-        threads, other_threads = (name.removeprefix(f"{case} sb3-").replace("-", " ") for name in (sb3, worse))
-        mine, base = f"{case} ours", sb3.replace(case, case.split()[0])
-        ratios = [[a / b for a, b in zip(sps[mine], sps[peer], strict=True)] for peer in (sb3, base, f"{case} bare")]
-        lines.append(" | ".join([
-            f"| {env_id}", case, spread(sps[mine], ",.0f"), spread(sps[sb3], ",.0f"),
-            f"{threads} ({other_threads}: {median(sps[worse]):,.0f})", spread(ratios[0], ".1f"),
-            spread(ratios[1], ".1f"), spread(sps[f"{case} bare"], ",.0f"), spread(ratios[2], ".0%"),
-            f"{median(memory[mine]):,.0f}, {median(memory[sb3]):,.0f} |"]))  # fmt: skip
+        peers = {"identical": f"{case} sb3", "recommended": f"{case} zoo"}
+        if case == "PPO fast":
+            peers["recommended"] = "PPO sb3"
+        mine, bare = f"{case} ours", f"{case} bare"
+        for settings, peer in peers.items():
+            both = [name for name in sps if name.startswith(f"{peer}-")]
+            if not both:
+                continue
+            worse, best = sorted(both, key=lambda name: median(sps[name]))
+            threads, other_threads = (name.removeprefix(f"{peer}-").replace("-", " ") for name in (best, worse))
+            ratio, share = ([a / b for a, b in zip(sps[mine], sps[other], strict=True)] for other in (best, bare))
+            lines.append(" | ".join([
+                f"| {env_id}", case, settings, spread(sps[mine], ",.0f"), spread(sps[best], ",.0f"),
+                f"{threads} ({other_threads}: {median(sps[worse]):,.0f})", spread(ratio, ".1f"),
+                spread(sps[bare], ",.0f"), spread(share, ".0%"),
+                f"{median(memory[mine]):,.0f}, {median(memory[best]):,.0f} |"]))  # fmt: skip
     return lines
 
 
@@ -397,8 +418,8 @@ def main(args: Args) -> None:
         writer.writerows(rows)
     columns = "settings | ours | SB3 | SB3 ran with | ours / SB3 | SBX | ours / SBX | bare | ours / bare"
     if cases:
-        columns = "algorithm | ours | SB3 | SB3 ran with | ours / SB3 | ours / SB3 with published settings"
-        columns += " | bare | ours / bare | peak memory of ours and SB3 (MiB)"
+        columns = "algorithm | settings | ours | SB3 | SB3 ran with | ours / SB3 | bare | ours / bare"
+        columns += " | peak memory of ours and SB3 (MiB)"
     print(f"| environment | {columns} |")
     print("|---" * 10 + "|", *lines, sep="\n")
     print(f"\nSteps per second, median (least-greatest) of {args.repeats} rounds of {args.seconds:g} s a side; "
