@@ -30,6 +30,11 @@ def settings(subject: Subject) -> dict:
                      "max_grad_norm": 10.0, "total_timesteps": 1200}  # fmt: skip
 
 
+def settled(subject: Subject) -> dict:
+    """Flags of a run on pixels that is long enough for a value that depends on another one."""
+    return {"total_timesteps": 4000 if "n-step" in subject.kinds else 1920} if "policy" in subject.kinds else {}
+
+
 def learn(subject: Subject, name: str, *histories: list[float], **flags) -> tuple[np.ndarray, np.ndarray]:
     """Trains on Probe{name}-v0; the values, and the best actions as the environment gets them, after `histories`."""
     module = subject.load()
@@ -74,8 +79,7 @@ def learns_value_of_observation(subject: Subject):
 def learns_discounting(subject: Subject):
     """Two steps, the second pays 1, gamma 0.9: the values are 0.9 and 1 (pixels: 0.5, 0.5 and 1)."""
     if "pixels" in subject.kinds:
-        longer = {"total_timesteps": 4000} if "n-step" in subject.kinds else {}
-        return near(learn(subject, "TwoSteps", START, LATER, gamma=0.5, **longer)[0], [0.5, 1.0], 0.2)
+        return near(learn(subject, "TwoSteps", START, LATER, gamma=0.5, **settled(subject))[0], [0.5, 1.0], 0.2)
     return near(learn(subject, "TwoSteps", START, LATER)[0], [0.9, 1.0], 0.07)
 
 
@@ -97,16 +101,14 @@ def learns_action_of_observation(subject: Subject):
 def learns_endless_value(subject: Subject):
     """Pays 1 for ever, cut every 10 steps, gamma 0.9: the value is 10, not 4.1 (pixels: 5 steps, 0.5: 2, not 1.25)."""
     if "pixels" in subject.kinds:
-        longer = {"total_timesteps": 4000} if "n-step" in subject.kinds else {}
-        return near(learn(subject, "Brief", 4 * LEFT, 4 * RIGHT, gamma=0.5, **longer)[0], [2.0, 2.0], 0.5)
+        return near(learn(subject, "Brief", 4 * LEFT, 4 * RIGHT, gamma=0.5, **settled(subject))[0], [2.0, 2.0], 0.5)
     return near(learn(subject, "Endless", LEFT, RIGHT, total_timesteps=40_000)[0], [10.0, 10.0], 1.0)
 
 
 @check("train", "a lost life does not end the bootstrap, or the step after it is taken for a reset row", of="pixels")
 def learns_life_lost(subject: Subject):
     """Two steps that pay 1 and 0.5, with a lost life in between: the values are 1 and 0.5."""
-    longer = {"total_timesteps": 4000} if "n-step" in subject.kinds else {}
-    return near(learn(subject, "LifeLost", START, LATER, **longer)[0], [1.0, 0.5], 0.35)
+    return near(learn(subject, "LifeLost", START, LATER, **settled(subject))[0], [1.0, 0.5], 0.35)
 
 
 @check("compute_gae", "credit is lost over a step, or leaks over a reset into the next episode")
