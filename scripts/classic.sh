@@ -1,11 +1,18 @@
 #!/usr/bin/env bash
-# PPO, DQN and REINFORCE on small tasks with discrete actions. The algorithms' files are planned.
+# The runs behind docs/classic.md: small tasks with discrete actions, and the custom environments of envs/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" # for envs:NAME
 
 sweep() {
   python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --device "${DEVICE:-auto}" --runs-dir "${RUNS:-runs}" "$@"
 }
+seeds=${SEEDS:-1-10}
+few=${SEEDS:-1-5}
 
-sweep --scripts algos/ppo.py algos/dqn.py algos/reinforce.py --seeds ${SEEDS:-1-10} \
-  --env-ids CartPole-v1 Acrobot-v1 MountainCar-v0 LunarLander-v3 "$@"
+sweep --scripts algos/ppo.py algos/dqn.py --seeds $seeds --env-ids CartPole-v1 "$@"
+sweep --scripts algos/reinforce.py --seeds $seeds --env-ids CartPole-v1 --grid baseline=value,none "$@"
+sweep --scripts algos/reinforce.py --seeds $seeds --env-ids envs:PhysicsCartPole-v0 "$@"
+sweep --scripts algos/ppo.py algos/dqn.py --seeds $few --env-ids Acrobot-v1 "$@"
+sweep --scripts algos/ppo.py --seeds $few --env-ids LunarLander-v3 "$@" -- --total-timesteps 1000000 \
+  --gamma 0.999 --gae-lambda 0.98 --num-minibatches 8 --learning-rate 1e-3
