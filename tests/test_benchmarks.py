@@ -8,6 +8,8 @@ import sys
 import pytest
 from conftest import ALGOS, ROOT, command_line
 
+SETTINGS = {"identical": "sb3", "recommended": "zoo"}  # and what their peers are called
+
 
 def run(script, *flags, cwd) -> tuple[int, str, str]:
     process = command_line(*flags, script=ROOT / script, cwd=cwd)
@@ -57,3 +59,18 @@ def test_walk(tmp_path):
     )
     status, _, err = run("scripts/plot.py", "results/walk.csv", cwd=tmp_path)
     assert status == 0, err
+
+
+@pytest.mark.slow
+def test_speed_of_discrete_actions(tmp_path):
+    """Would break: a peer that gets settings it does not know, a ratio of the wrong sides, a missing file."""
+    flags = "--suite discrete --cases PPO DQN --repeats 1 --seconds 0.3 --calibration-steps 4096 --output speed.csv"
+    status, out, err = run("benchmarks/speed.py", *flags.split(), cwd=tmp_path)
+    assert status == 0, err
+    with (tmp_path / "speed.csv").open() as file:
+        sps = {row["exp_name"]: float(row["value"]) for row in csv.DictReader(file) if row["metric"] == "sps"}
+    rows = [[cell.strip() for cell in line.split("|")] for line in out.splitlines() if line.startswith("| CartPole")]
+    assert [row[2:4] for row in rows] == [[case, settings] for case in ("PPO", "DQN") for settings in SETTINGS]
+    for _, _, case, settings, _, _, _, ratio, *_ in rows:
+        peers = [sps[name] for name in sps if name.startswith(f"{case} {SETTINGS[settings]}")]
+        assert len(peers) == 2 and float(ratio.split()[0]) == pytest.approx(sps[f"{case} ours"] / max(peers), abs=0.051)

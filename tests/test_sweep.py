@@ -207,21 +207,14 @@ def test_missing_ray(folder, capsys, monkeypatch):
     assert stopped.value.code == 2 and "pip install -r requirements-cluster.txt" in capsys.readouterr().err
 
 
-def test_declared_sweep_of_planned_files(tmp_path):
-    """Would break: a sweep of files that are not there which ends as if it had run."""
-    line, variables = ["bash", ROOT / "scripts/classic.sh"], os.environ | {"RUNS": str(tmp_path / "runs")}
-    process = subprocess.run(line, env=variables, cwd=tmp_path, text=True, capture_output=True)
-    assert process.returncode == 2 and process.stderr.endswith(".py does not exist\n")
-    assert len(process.stderr.splitlines()) == 1 and not process.stdout and not list(tmp_path.iterdir())
-
-
-def test_declared_sweep_of_atari(tmp_path):
+@pytest.mark.parametrize(("name", "runs"), [("atari", 27), ("classic", 65)])
+def test_declared_sweeps(tmp_path, name, runs):
     """Would break: a flag that one of the files does not have; a dry run that starts something."""
-    line, variables = ["bash", ROOT / "scripts/atari.sh", "--dry-run"], os.environ | {"RUNS": str(tmp_path / "runs")}
+    line, variables = ["bash", ROOT / f"scripts/{name}.sh", "--dry-run"], os.environ | {"RUNS": str(tmp_path / "runs")}
     process = subprocess.run(line, env=variables, cwd=tmp_path, text=True, capture_output=True)
     assert process.returncode == 0 and not list(tmp_path.iterdir()), process.stderr
     starts = process.stdout.splitlines()
-    assert len(starts) == 27 and all(line.startswith("start ") for line in starts)
+    assert len(starts) == runs and all(line.startswith("start ") for line in starts)
 
 
 def test_dry_run(folder, capsys):
