@@ -45,7 +45,7 @@ class Args:
     norm_reward: bool = True  # divide rewards by the running deviation of the discounted return, clipped to +-10
     bootstrap_truncation: bool = True  # off: treat a time limit as a terminal state (a common mistake, to measure it)
     total_timesteps: int = 200_000  # environment steps, all environments together
-    learning_rate: float = 2e-3  # step size of Adam
+    learning_rate: float = 1e-3  # step size of Adam
     anneal_lr: bool = True  # let the learning rate fall linearly to zero
     num_steps: int = 64  # steps per environment and rollout
     gamma: float = 0.99  # discount factor

@@ -7,8 +7,8 @@ export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" # for envs:NAME
 sweep() {
   python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --device "${DEVICE:-auto}" --runs-dir "${RUNS:-runs}" "$@"
 }
-seeds=${SEEDS:-1-10}
-few=${SEEDS:-1-5}
+seeds=${SEEDS:-21-30} # the defaults were chosen with seeds 1 to 12
+few=${SEEDS:-21-25}
 
 sweep --scripts algos/ppo.py algos/dqn.py --seeds $seeds --env-ids CartPole-v1 "$@"
 sweep --scripts algos/reinforce.py --seeds $seeds --env-ids CartPole-v1 --grid baseline=value,none "$@"

@@ -416,7 +416,7 @@ def test_replay_draws_evenly_and_forgets(classic):
 @pytest.mark.parametrize(
     ("name", "flags", "least"),
     [
-        ("ppo", {"total_timesteps": 100_000}, 475),
+        ("ppo", {"total_timesteps": 200_000}, 475),
         ("reinforce", {"total_timesteps": 200_000}, 400),
         ("dqn", {"total_timesteps": 100_000, "eval_frequency": 10_000, "eval_episodes": 20}, 400),
     ],
