@@ -7,7 +7,8 @@ dqn_atari.py: a small network, raw rewards, no frames, and the best model of all
 1. Adam in place of RMSprop, and schedules for problems that take minutes.
 2. Several environments act at a time; the steps of all of them count for the schedules and for --train-frequency.
 3. A time limit is no terminal state: a truncated episode bootstraps from the value of its true final observation.
-4. DQN forgets: its return can collapse after it was perfect. Evaluations on the way keep the best weights in best.pt,
+4. The error is squared, not clipped: clipped, terminal states, whose targets are far off at first, count too little.
+5. DQN forgets: its return can collapse after it was perfect. Evaluations on the way keep the best weights in best.pt,
    whose score in summary.json comes from episodes that did not choose it.
 """
 import atexit, copy, difflib, importlib.util, json, math, os, random, signal, subprocess, sys, tempfile, time, warnings
@@ -56,7 +57,7 @@ class Args:
     learning_starts: int = 1000  # steps that the replay must hold before the first update
     train_frequency: int = 4  # environment steps between two updates
     double_dqn: bool = False  # the online network picks the action that the target network values
-    loss: Literal["huber", "mse"] = "huber"  # of the temporal-difference error; huber is the paper's clipped error
+    loss: Literal["huber", "mse"] = "mse"  # of the temporal-difference error; huber is the paper's clipped error
     max_grad_norm: float = 10.0  # largest norm of the gradient
     eval_e: float = 0.0  # share of random actions in evaluations
 

@@ -10,7 +10,8 @@ sweep() {
 seeds=${SEEDS:-21-30} # the defaults were chosen with seeds 1 to 12
 few=${SEEDS:-21-25}
 
-sweep --scripts algos/ppo.py algos/dqn.py --seeds $seeds --env-ids CartPole-v1 "$@"
+sweep --scripts algos/ppo.py --seeds $seeds --env-ids CartPole-v1 "$@"
+sweep --scripts algos/dqn.py --seeds $seeds --env-ids CartPole-v1 --grid loss=mse,huber "$@"
 sweep --scripts algos/reinforce.py --seeds $seeds --env-ids CartPole-v1 --grid baseline=value,none "$@"
 sweep --scripts algos/reinforce.py --seeds $seeds --env-ids envs:PhysicsCartPole-v0 "$@"
 sweep --scripts algos/ppo.py algos/dqn.py --seeds $few --env-ids Acrobot-v1 "$@"
