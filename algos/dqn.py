@@ -75,7 +75,7 @@ def check_args(args: Args) -> tuple[str, str]:
         check(getattr(args, name) > 0, f"--{name.replace('_', '-')} must be positive, not {getattr(args, name)}")
     check(args.eval_frequency >= 0, f"--eval-frequency must not be negative, but is {args.eval_frequency}")
     check(0 <= args.seed < 2**32, f"--seed must lie in [0, 2**32), not {args.seed}")
-    for name in ("start_e", "end_e", "eval_e", "exploration_fraction", "tau"):
+    for name in ("start_e", "end_e", "eval_e", "exploration_fraction", "tau", "gamma"):
         inside = 0 <= getattr(args, name) <= 1
         check(inside, f"--{name.replace('_', '-')} must lie in [0, 1], not {getattr(args, name)}")
     fits = args.buffer_size // args.num_envs >= 8
@@ -83,11 +83,11 @@ def check_args(args: Args) -> tuple[str, str]:
     few, many = 3 * args.num_envs, args.buffer_size - args.buffer_size % args.num_envs  # the newest row cannot be drawn
     check(few <= args.learning_starts <= many, f"--learning-starts {args.learning_starts} must lie in [{few}, {many}]: "
           "at least 3 steps of each environment, at most --buffer-size")
+    check(args.learning_starts < args.total_timesteps, "--learning-starts must be less than --total-timesteps")
     here = args.device in ("auto", "cpu") or getattr(torch, args.device).is_available()
     check(here, f"--device {args.device} is not there; take --device auto")
     for flag, wanted, package in (("track", args.track, "wandb"), ("capture-video", args.capture_video, "moviepy")):
-        here = not wanted or importlib.util.find_spec(package)
-        check(here, f"--{flag} needs a package that is not installed: pip install {package}")
+        check(not wanted or importlib.util.find_spec(package), f"--{flag} needs a package: pip install {package}")
     spaces, errors = {}, {}
     for backend in ("envpool", "gymnasium"):
         try:
@@ -106,9 +106,11 @@ def check_args(args: Args) -> tuple[str, str]:
     check(here, f"--capture-video cannot film: {errors.get('gymnasium')}; without a display set MUJOCO_GL=egl")
     actions, obs = spaces[backend]
     boxes = all(isinstance(space, gym.spaces.Box) for space in (obs.values() if hasattr(obs, "values") else [obs]))
-    kinds = f"{type(actions).__name__} actions and {type(obs).__name__} observations"
-    fits = boxes and isinstance(actions, gym.spaces.Discrete)
-    check(fits, f"--env-id {args.env_id} has {kinds}; this file takes Discrete and Box (both Box: ppo_continuous.py)")
+    kinds = f"{actions} actions and {type(obs).__name__} observations"
+    fits = boxes and isinstance(actions, gym.spaces.Discrete) and actions.start == 0
+    size = gym.spaces.flatdim(obs) * 4 * args.buffer_size / 2**30 if boxes else 0  # in float32
+    check(size < 8, f"--buffer-size {args.buffer_size} of {args.env_id}'s observations takes {size:.0f} GiB; take less")
+    check(fits, f"--env-id {args.env_id} has {kinds}; this file: Discrete from 0, Box (both Box: ppo_continuous.py)")
     return backend, "gymnasium" if "gymnasium" in spaces else "envpool"
 
 
@@ -315,6 +317,8 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     busy, warm, best = np.zeros(2), False, {"eval_return_mean": -math.inf}  # busy: steps and seconds since the warm-up
     if args.resume and (run_dir / "best.pt").exists():
         best = torch.load(run_dir / "best.pt", map_location=device, weights_only=True)
+        if any(best["args"][key] != getattr(args, key) for key in ("seed", "eval_e", "eval_episodes")):
+            best["eval_return_mean"] = -math.inf  # of other episodes: no bar for those to come
     sps, printed, next_save, next_eval = 0.0, started, global_step, global_step + (args.eval_frequency or math.inf)
     bar = tqdm(total=args.total_timesteps, initial=global_step, unit="step", unit_scale=True, disable=None)
     while True:
@@ -336,6 +340,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
             next_eval, film = global_step + (args.eval_frequency or math.inf), run_dir / f"videos/step-{global_step}"
             eval_seed, film = env_seed + 2**30, film if args.capture_video else ""
             eval_returns = evaluate(agent, *make_envs(args, eval_backend, args.eval_episodes, eval_seed, film), stop)
+            check(np.isfinite(eval_returns).all(), f"non-finite evaluation at step {global_step}; see {run_dir}")
             if not stop:
                 writer.add_scalar("eval/episodic_return", np.mean(eval_returns), global_step)
             if not stop and np.mean(eval_returns) > best["eval_return_mean"]:

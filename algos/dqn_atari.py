@@ -90,8 +90,7 @@ def check_args(args: Args) -> None:
     here = args.device in ("auto", "cpu") or getattr(torch, args.device).is_available()
     check(here, f"--device {args.device} is not there; take --device auto")
     for flag, wanted, package in (("track", args.track, "wandb"), ("capture-video", args.capture_video, "moviepy")):
-        here = not wanted or importlib.util.find_spec(package)
-        check(here, f"--{flag} needs a package that is not installed: pip install {package}")
+        check(not wanted or importlib.util.find_spec(package), f"--{flag} needs a package: pip install {package}")
     games = [env_id for env_id, spec in gym.registry.items() if "game" in spec.kwargs]  # importing ale_py adds them
     near = difflib.get_close_matches(args.env_id, games, cutoff=0.3)
     check(args.env_id in games, f"--env-id {args.env_id} is no Atari game; nearest: {near}")

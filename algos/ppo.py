@@ -4,7 +4,7 @@
 
 Papers: PPO, Schulman et al. 2017, arXiv:1707.06347; GAE, Schulman et al. 2016, arXiv:1506.02438. What differs from
 ppo_continuous.py: a categorical policy over Discrete actions, its mode in evaluation, and the defaults. Deviations:
-1. Many environments, short rollouts and large minibatches, so that most of the time goes into the environment.
+1. Many environments, short rollouts and large minibatches: fewer and cheaper calls for the same number of steps.
 2. SiLU networks (--activation Tanh for the usual ones), actor and critic apart.
 3. Observations are standardised and rewards divided by the deviation of the discounted return, both inside the agent.
 4. Advantages are standardised per minibatch, gradients are clipped, the learning rate falls linearly to zero.
@@ -71,7 +71,7 @@ def check(ok, message: str) -> None:
 def check_args(args: Args) -> tuple[str, str]:
     """(backend that trains, backend that evaluates); one line and exit status 2, with nothing created, on bad input."""
     counts = "total_timesteps num_envs num_steps num_minibatches update_epochs eval_episodes checkpoint_frequency"
-    for name in (*counts.split(), "torch_threads", "learning_rate"):
+    for name in (*counts.split(), "torch_threads", "learning_rate", "max_grad_norm", "clip_coef"):
         check(getattr(args, name) > 0, f"--{name.replace('_', '-')} must be positive, not {getattr(args, name)}")
     check(0 <= args.seed < 2**32, f"--seed must lie in [0, 2**32), not {args.seed}")
     check(args.eval_frequency >= 0, f"--eval-frequency must not be negative, but is {args.eval_frequency}")
@@ -83,8 +83,7 @@ def check_args(args: Args) -> tuple[str, str]:
     here = args.device in ("auto", "cpu") or getattr(torch, args.device).is_available()
     check(here, f"--device {args.device} is not there; take --device auto")
     for flag, wanted, package in (("track", args.track, "wandb"), ("capture-video", args.capture_video, "moviepy")):
-        here = not wanted or importlib.util.find_spec(package)
-        check(here, f"--{flag} needs a package that is not installed: pip install {package}")
+        check(not wanted or importlib.util.find_spec(package), f"--{flag} needs a package: pip install {package}")
     for backend in ("envpool", "gymnasium"):
         try:
             with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
@@ -102,9 +101,9 @@ def check_args(args: Args) -> tuple[str, str]:
     check(here, f"--capture-video cannot film: {errors.get('gymnasium')}; without a display set MUJOCO_GL=egl")
     actions, obs = spaces[backend]
     boxes = all(isinstance(space, gym.spaces.Box) for space in (obs.values() if hasattr(obs, "values") else [obs]))
-    kinds = f"{type(actions).__name__} actions and {type(obs).__name__} observations"
-    fits = boxes and isinstance(actions, gym.spaces.Discrete)
-    check(fits, f"--env-id {args.env_id} has {kinds}; this file takes Discrete and Box (both Box: ppo_continuous.py)")
+    kinds = f"{actions} actions and {type(obs).__name__} observations"
+    fits = boxes and isinstance(actions, gym.spaces.Discrete) and actions.start == 0
+    check(fits, f"--env-id {args.env_id} has {kinds}; this file: Discrete from 0, Box (both Box: ppo_continuous.py)")
     return backend, "gymnasium" if "gymnasium" in spaces else "envpool"
 
 

@@ -74,7 +74,7 @@ def check(ok, message: str) -> None:
 def check_args(args: Args) -> tuple[str, str]:
     """(backend that trains, backend that evaluates); one line and exit status 2, with nothing created, on bad input."""
     counts = "total_timesteps num_envs num_steps num_minibatches update_epochs eval_episodes checkpoint_frequency"
-    for name in (*counts.split(), "torch_threads", "learning_rate"):
+    for name in (*counts.split(), "torch_threads", "learning_rate", "max_grad_norm", "clip_coef"):
         check(getattr(args, name) > 0, f"--{name.replace('_', '-')} must be positive, not {getattr(args, name)}")
     check(0 <= args.seed < 2**32, f"--seed must lie in [0, 2**32), not {args.seed}")
     check(args.eval_frequency >= 0, f"--eval-frequency must not be negative, but is {args.eval_frequency}")
@@ -89,8 +89,7 @@ def check_args(args: Args) -> tuple[str, str]:
     here = args.device in ("auto", "cpu") or getattr(torch, args.device).is_available()
     check(here, f"--device {args.device} is not there; take --device auto")
     for flag, wanted, package in (("track", args.track, "wandb"), ("capture-video", args.capture_video, "moviepy")):
-        here = not wanted or importlib.util.find_spec(package)
-        check(here, f"--{flag} needs a package that is not installed: pip install {package}")
+        check(not wanted or importlib.util.find_spec(package), f"--{flag} needs a package: pip install {package}")
     for backend in ("envpool", "gymnasium"):
         try:
             with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):

@@ -42,6 +42,8 @@ BAD = [
     ({"learning_rate": 0.0}, []),
     ({"learning_rate": -1e-3}, []),
     ({"learning_rate": float("nan")}, []),
+    ({"max_grad_norm": -1.0}, []),
+    ({"clip_coef": 0.0}, []),
     ({"eval_frequency": -1}, []),
     ({"seed": -1}, []),
     ({"seed": 2**40}, []),

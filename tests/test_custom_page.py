@@ -1,4 +1,4 @@
-"""docs/custom-environments.md: its code is written to a file, its commands are run, its figures are found again."""
+"""docs/custom-environments.md: its code is written to a file, its commands are run, its promise is kept."""
 
 import json
 import re
@@ -43,14 +43,13 @@ def test_checkers_say_nothing(folder, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(5))
 def test_commands_train(folder, number):
-    """Would break: a command that does not run, an evaluation that is not what the page says."""
+    """Would break: a command that does not run, an evaluation that is not near the 90 that the page promises."""
     assert len(TRAIN) == 5
-    said = re.search(r"seed 1: ([\d., ]+);", PAGE)[1].split(", ")
     run(TRAIN[number], folder)
     (summary,) = folder.glob("runs/*/summary.json")
     found = json.loads(summary.read_text())
     assert found["env_id"].startswith("point:Point") and summary.parent.name.startswith("point-Point")
-    assert found["eval_return_mean"] == pytest.approx(float(said[number]), abs=3)
+    assert found["eval_return_mean"] == pytest.approx(90, abs=4)
 
 
 def test_time_of_a_step(folder):

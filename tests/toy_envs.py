@@ -99,9 +99,9 @@ class Unbounded(Constant):
 class WithChoices(gym.ActionWrapper):
     """Two actions in place of one in [-1, 1]."""
 
-    def __init__(self, env: gym.Env):
+    def __init__(self, env: gym.Env, start: int = 0):
         super().__init__(env)
-        self.action_space = gym.spaces.Discrete(2)
+        self.action_space = gym.spaces.Discrete(2, start=start)
 
     def action(self, action):
         return np.array([2.0 * action - 1.0], dtype=np.float32)
@@ -198,6 +198,8 @@ for name in ("Counter", "Uneven", "Signal", "NanReward", "NanObservation", "Infi
     if f"{name}Discrete-v0" not in gym.registry:
         make = lambda name=name: WithChoices(gym.make(f"{name}-v0", disable_env_checker=True).unwrapped)  # noqa: E731
         gym.register(f"{name}Discrete-v0", entry_point=make, disable_env_checker=True)
+if "ShiftedDiscrete-v0" not in gym.registry:
+    gym.register("ShiftedDiscrete-v0", entry_point=lambda: WithChoices(Counter(), start=5), disable_env_checker=True)
 for name, kwargs in {"Short": {"max_num_frames_per_episode": 402}, "Full": {"full_action_space": True}}.items():
     if f"{name}Breakout-v4" not in gym.registry:
         spec = gym.spec("BreakoutNoFrameskip-v4")

@@ -15,7 +15,7 @@ import torch
 from probing.subject import NUM_ACTIONS, Subject, Trace, check, close, largest, memory, minibatch, scores
 
 
-@check("update", "the gradient is not clipped to --max-grad-norm")
+@check("update", "the gradient is not clipped to --max-grad-norm", of="clips")
 def gradient_clipping(subject: Subject):
     """With --max-grad-norm 0.001 no step sees a longer gradient."""
     norms = [norm for record in Trace(subject, max_grad_norm=1e-3).updates for norm in record["norms"]]

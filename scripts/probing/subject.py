@@ -101,13 +101,14 @@ class Subject:
     def kinds(self) -> frozenset[str]:
         """What the file is: policy (its targets come from gae, n-step or monte-carlo returns) or q-learning; bootstrap,
         where they hold a value of the last state; ratio, with the ratio of probabilities in its loss, or score, with
-        the log-probability; continuous or discrete actions; pixels or vector observations; normaliser; draws, if
-        its evaluation draws actions; best, if it keeps the best model."""
+        the log-probability; continuous or discrete actions; pixels or vector observations; normaliser; clips, if
+        there is --max-grad-norm; draws, if its evaluation draws actions; best, if it keeps the best model."""
         module = self.load()
         kinds = {next(kind for name, kind in RETURNS.items() if hasattr(module, name))}
         kinds |= set() if kinds == {"monte-carlo"} else {"bootstrap"}
         if "q-learning" not in kinds:
             kinds |= {"policy", "ratio" if "old_logprob" in self.loss_names else "score"}
+        kinds |= {"clips"} if hasattr(module.Args, "max_grad_norm") else set()
         kinds |= {"draws"} if hasattr(module, "AtariVectorEnv") or "q-learning" in kinds else set()
         kinds |= {"best"} if "best.pt" in self.file.read_text() else set()
         kinds |= {"continuous"} if hasattr(module.Agent, "to_env") else {"discrete"}
