@@ -15,5 +15,3 @@ sweep --scripts algos/dqn.py --seeds $seeds --env-ids CartPole-v1 --grid loss=ms
 sweep --scripts algos/reinforce.py --seeds $seeds --env-ids CartPole-v1 --grid baseline=value,none "$@"
 sweep --scripts algos/reinforce.py --seeds $seeds --env-ids envs:PhysicsCartPole-v0 "$@"
 sweep --scripts algos/ppo.py algos/dqn.py --seeds $few --env-ids Acrobot-v1 "$@"
-sweep --scripts algos/ppo.py --seeds $few --env-ids LunarLander-v3 "$@" -- --total-timesteps 1000000 \
-  --gamma 0.999 --gae-lambda 0.98 --num-minibatches 8 --learning-rate 1e-3
