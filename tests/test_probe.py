@@ -4,14 +4,13 @@ tests/mutations holds the list of mistakes that it must catch."""
 
 import inspect
 import json
-import re
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 from ale_py import AtariVectorEnv
-from conftest import ALGOS, NAMES, ROOT, command_line
+from conftest import ALGOS, ROOT, command_line
 from probing import environments, run
 
 PROBE = ROOT / "scripts" / "probe.py"
@@ -30,17 +29,6 @@ def edited(name: str, *edits: tuple[str, str]) -> str:
         assert text.count(old) == 1, old
         text = text.replace(old, new)
     return text
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [*dict.fromkeys([*NAMES, "ppo_atari", "a2c_atari", "dqn_atari"])])
-def test_right_file_passes(name, tmp_path):
-    """A renamed copy in another folder. Would break: a false alarm, a check tied to the name or place of a file."""
-    (tmp_path / "my_experiment.py").write_text((ALGOS / f"{name}.py").read_text())
-    status, out, err = probe("my_experiment.py", "--seed", 7, cwd=tmp_path)
-    assert (status, err) == (0, ""), out
-    assert "FAIL" not in out and re.search(r"(\d+) checks, 0 failed", out).group(1) == str(out.count("\npass"))
-    assert [path.name for path in tmp_path.iterdir()] == ["my_experiment.py"]
 
 
 def test_agent_of_the_notes(tmp_path):
@@ -128,11 +116,7 @@ def test_output(tmp_path):
     [
         (None, [], "wrong.py does not exist"),
         ("import nothing_of_this_name", [], "cannot be imported (ModuleNotFoundError"),
-        (
-            "x = 1",
-            [],
-            "has no Args, make_envs, Agent, update, evaluate, train, compute_gae or n_step_returns or td_target",
-        ),
+        ("x = 1", [], "evaluate, train, compute_gae or n_step_returns or compute_returns or td_target"),
         ("x = 1", ["--only", "gea"], "--only gea: no such check; --list shows them"),
     ],
 )

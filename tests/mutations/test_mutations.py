@@ -11,6 +11,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from conftest import command_line
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = [("rpo-", "rpo_continuous"), ("ppo-atari-", "ppo_atari"), ("a2c-", "a2c_atari"), ("dqn-", "dqn_atari")]
@@ -51,7 +52,7 @@ def probe():
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant["name"])
 def test_mutant_is_caught(probe, mutant, tmp_path):
     """Applies to the file of today, trains without an error, and fails the check it should, which the original passes
-    (test_probe.py)."""
+    (test_right_file_passes)."""
     source = (ROOT / "algos" / f"{mutant['file']}.py").read_text()
     assert source.count(mutant["old"]) == 1, "the edit does not apply: the file has changed"
     changed = tmp_path / "changed.py"
@@ -63,6 +64,17 @@ def test_mutant_is_caught(probe, mutant, tmp_path):
     assert not result.passed, f"not caught: {result.measured}"
     assert not re.match(r"\w+Error", result.measured) or mutant["name"] in ("pickled", "ckpt-without-stats"), result
     assert result.hint
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "algos").glob("*.py")), ids=lambda file: file.stem)
+def test_right_file_passes(file, tmp_path):
+    """A renamed copy in another folder. Would break: a false alarm, a check tied to the name or place of a file."""
+    (tmp_path / "my_experiment.py").write_text(file.read_text())
+    process = command_line("my_experiment.py", "--seed", 7, script=ROOT / "scripts" / "probe.py", cwd=tmp_path)
+    out, err = process.communicate(timeout=600)
+    assert (process.returncode, err) == (0, ""), out
+    assert "FAIL" not in out and re.search(r"(\d+) checks, 0 failed", out).group(1) == str(out.count("\npass"))
+    assert [path.name for path in tmp_path.iterdir()] == ["my_experiment.py"]
 
 
 def test_enough_mutants():
