@@ -82,6 +82,26 @@ def scalars(run: Path) -> dict[str, list[tuple[int, float]]]:
     return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
 
 
+def seeds_1_1_2(algo, tiny, folder: Path, **flags) -> tuple[list, list]:
+    """Evaluations and logged scalars, but for the speed, of two runs with seed 1 and one with seed 2."""
+    returns, logged = [], []
+    for i, seed in enumerate((1, 1, 2)):
+        returns.append(algo.train(tiny(algo, folder / str(i), seed=seed, **flags))["eval_returns"])
+        logged.append(scalars(run_folder(folder / str(i))))
+        del logged[-1]["charts/SPS"]
+    return returns, logged
+
+
+def is_disturbed_by_evaluations(algo, tiny, folder: Path, frequency: int, **flags) -> bool:
+    """Whether a run that evaluates on the way ends with other weights than one that does not."""
+    agents = []
+    for name, every in (("without", 0), ("with", frequency)):
+        algo.train(tiny(algo, folder / name, eval_frequency=every, **flags))
+        agents.append(read_checkpoint(run_folder(folder / name))["agent"])
+    assert len(scalars(run_folder(folder / "with"))["eval/episodic_return"]) > 2
+    return not all(torch.equal(agents[0][key], agents[1][key]) for key in agents[0])
+
+
 def spy(monkeypatch, algo, name: str, before) -> None:
     """Call before(*args) each time the file calls its own function `name`."""
     original = getattr(algo, name)

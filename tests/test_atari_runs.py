@@ -13,7 +13,21 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from conftest import ALGOS, ATARI, ROOT, cheap, command_line, load, only, read_checkpoint, run_folder, scalars, spy
+from conftest import (
+    ALGOS,
+    ATARI,
+    ROOT,
+    cheap,
+    command_line,
+    is_disturbed_by_evaluations,
+    load,
+    only,
+    read_checkpoint,
+    run_folder,
+    scalars,
+    seeds_1_1_2,
+    spy,
+)
 from conftest import tiny_atari as tiny
 from test_bad_input import flag, hide, refused
 from test_runs import SUMMARY, Evil
@@ -66,25 +80,15 @@ def test_log_every_2000_steps(small, monkeypatch, tmp_path):
 def test_same_seed_same_metrics(atari, monkeypatch, tmp_path, env_id):
     """Would break: any generator that is not seeded, any order that depends on time or threads."""
     cheap(atari, monkeypatch)
-    logged, returns = {}, {}
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        args = tiny(atari, tmp_path / name, seed=seed, env_id=env_id, total_timesteps=240, eval_episodes=2)
-        returns[name] = atari.train(args)["eval_returns"]
-        logged[name] = scalars(run_folder(tmp_path / name))
-        del logged[name]["charts/SPS"]
-    assert (returns["a"], logged["a"]) == (returns["b"], logged["b"])
+    returns, logged = seeds_1_1_2(atari, tiny, tmp_path, env_id=env_id, total_timesteps=240, eval_episodes=2)
+    assert (returns[0], logged[0]) == (returns[1], logged[1])
     key = "losses/td_loss" if atari.__name__ == "dqn_atari" else "losses/value_loss"
-    assert logged["a"][key] != logged["c"][key]
+    assert logged[0][key] != logged[2][key]
 
 
 def test_evaluating_on_the_way_does_not_change_training(small, tmp_path):
     """Would break: an evaluation that draws from training's generators, or steps its environments."""
-    agents = []
-    for name, frequency in (("without", 0), ("with", 10)):
-        small.train(tiny(small, tmp_path / name, eval_frequency=frequency, total_timesteps=60))
-        agents.append(read_checkpoint(run_folder(tmp_path / name))["agent"])
-    assert len(scalars(run_folder(tmp_path / "with"))["eval/episodic_return"]) > 2
-    assert all(torch.equal(agents[0][key], agents[1][key]) for key in agents[0])
+    assert not is_disturbed_by_evaluations(small, tiny, tmp_path, 10, total_timesteps=60)
 
 
 def same(one, other) -> bool:

@@ -8,7 +8,20 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from conftest import ALGOS, CLASSIC, ROOT, command_line, load, only, read_checkpoint, run_folder, scalars, spy
+from conftest import (
+    ALGOS,
+    CLASSIC,
+    ROOT,
+    command_line,
+    is_disturbed_by_evaluations,
+    load,
+    only,
+    read_checkpoint,
+    run_folder,
+    scalars,
+    seeds_1_1_2,
+    spy,
+)
 from conftest import tiny_classic as tiny
 from test_bad_input import flag, hide, refused
 from test_runs import KILLER, SUMMARY, Evil
@@ -53,25 +66,15 @@ def test_an_id_with_a_module_or_a_slash(classic, tmp_path):
 @pytest.mark.parametrize("backend", ["gymnasium", "envpool"])
 def test_same_seed_same_metrics(classic, tmp_path, backend):
     """Would break: any generator that is not seeded, any order that depends on time."""
-    logged, returns = {}, {}
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        args = tiny(classic, tmp_path / name, seed=seed, env_backend=backend, total_timesteps=400)
-        returns[name] = classic.train(args)["eval_returns"]
-        logged[name] = scalars(run_folder(tmp_path / name))
-        del logged[name]["charts/SPS"]
-    assert (returns["a"], logged["a"]) == (returns["b"], logged["b"])
+    returns, logged = seeds_1_1_2(classic, tiny, tmp_path, env_backend=backend, total_timesteps=400)
+    assert (returns[0], logged[0]) == (returns[1], logged[1])
     key = "losses/td_loss" if classic.__name__ == "dqn" else "losses/value_loss"
-    assert logged["a"][key] != logged["c"][key]
+    assert logged[0][key] != logged[2][key]
 
 
 def test_evaluating_on_the_way_does_not_change_training(classic, tmp_path):
     """Would break: an evaluation that draws from training's generators, or steps its environments."""
-    agents = []
-    for name, frequency in (("without", 0), ("with", 16)):
-        classic.train(tiny(classic, tmp_path / name, eval_frequency=frequency, env_id="CounterDiscrete-v0"))
-        agents.append(read_checkpoint(run_folder(tmp_path / name))["agent"])
-    assert len(scalars(run_folder(tmp_path / "with"))["eval/episodic_return"]) > 2
-    assert all(torch.equal(agents[0][key], agents[1][key]) for key in agents[0])
+    assert not is_disturbed_by_evaluations(classic, tiny, tmp_path, 16, env_id="CounterDiscrete-v0")
 
 
 def test_resume_from_the_command_line(classic, tmp_path):

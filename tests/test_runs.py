@@ -12,7 +12,19 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from conftest import ALGOS, ROOT, command_line, load, read_checkpoint, run_folder, scalars, spy, tiny
+from conftest import (
+    ALGOS,
+    ROOT,
+    command_line,
+    is_disturbed_by_evaluations,
+    load,
+    read_checkpoint,
+    run_folder,
+    scalars,
+    seeds_1_1_2,
+    spy,
+    tiny,
+)
 
 CHARTS = {"charts/episodic_return", "charts/episodic_length", "charts/SPS", "charts/learning_rate"}
 LOSSES = {f"losses/{name}" for name in ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")}
@@ -80,25 +92,16 @@ def test_videos(algo, tmp_path):
 @pytest.mark.parametrize("backend", ["gymnasium", "envpool"])
 def test_same_seed_same_metrics(algo, tmp_path, backend):
     """Would break: any generator that is not seeded, any order that depends on time."""
-    logged, returns = {}, {}
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        args = tiny(algo, tmp_path / name, seed=seed, env_backend=backend, num_steps=64, total_timesteps=450)
-        returns[name] = algo.train(args)["eval_returns"]
-        logged[name] = scalars(run_folder(tmp_path / name))
-        del logged[name]["charts/SPS"]
-    assert returns["a"] == returns["b"] != returns["c"]
-    assert logged["a"] == logged["b"]
+    returns, logged = seeds_1_1_2(algo, tiny, tmp_path, env_backend=backend, num_steps=64, total_timesteps=450)
+    assert returns[0] == returns[1] != returns[2]
+    assert logged[0] == logged[1]
     for key in KEYS - {"charts/SPS", "charts/learning_rate", "charts/episodic_length", "losses/clipfrac"}:
-        assert logged["a"][key] != logged["c"][key]
+        assert logged[0][key] != logged[2][key]
 
 
 def test_evaluating_on_the_way_does_not_change_training(algo, tmp_path):
     """Would break: an evaluation that draws from training's generators, or steps its environments."""
-    agents = []
-    for name, frequency in (("without", 0), ("with", 16)):
-        algo.train(tiny(algo, tmp_path / name, eval_frequency=frequency, env_id="Counter-v0"))
-        agents.append(read_checkpoint(run_folder(tmp_path / name))["agent"])
-    assert all(torch.equal(agents[0][key], agents[1][key]) for key in agents[0])
+    assert not is_disturbed_by_evaluations(algo, tiny, tmp_path, 16, env_id="Counter-v0")
 
 
 def test_checkpoint_round_trip(algo, monkeypatch, tmp_path):
