@@ -78,8 +78,7 @@ def check_args(args: Args) -> tuple[str, str]:
     for name in ("start_e", "end_e", "eval_e", "exploration_fraction", "tau", "gamma"):
         inside = 0 <= getattr(args, name) <= 1
         check(inside, f"--{name.replace('_', '-')} must lie in [0, 1], not {getattr(args, name)}")
-    fits = args.buffer_size // args.num_envs >= 8
-    check(fits, f"--buffer-size must hold at least 8 steps of each environment: {8 * args.num_envs}")
+    check(args.buffer_size >= 8 * args.num_envs, f"--buffer-size must be at least 8 x num_envs = {8 * args.num_envs}")
     few, many = 3 * args.num_envs, args.buffer_size - args.buffer_size % args.num_envs  # the newest row cannot be drawn
     check(few <= args.learning_starts <= many, f"--learning-starts {args.learning_starts} must lie in [{few}, {many}]: "
           "at least 3 steps of each environment, at most --buffer-size")
@@ -370,10 +369,8 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
 
         learns = replay.filled * N >= args.learning_starts
         updates = learns * (global_step // args.train_frequency - first_step // args.train_frequency)
-        losses = []
-        for _ in range(updates):
-            batch = tuple(tensor.to(device) for tensor in replay.sample(args.batch_size))
-            losses.append(update(agent, target_agent, optimizer, args, batch, loss_fn))
+        batches = (tuple(tensor.to(device) for tensor in replay.sample(args.batch_size)) for _ in range(updates))
+        losses = [update(agent, target_agent, optimizer, args, batch, loss_fn) for batch in batches]
         if losses:
             metrics.append(torch.stack(losses).mean(0).tolist())
             check(np.isfinite(metrics[-1]).all(), f"non-finite loss at step {global_step}; last good state: {run_dir}")

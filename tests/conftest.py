@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ALGOS = ROOT / "algos"
 NAMES = ["ppo_continuous", "rpo_continuous"]
 CLASSIC = ["ppo", "dqn", "reinforce"]
+PIXELS = ["ppo_pixels", "dqn_pixels"]
 ATARI = ["ppo_atari", "a2c_atari", "dqn_atari"]
 
 
@@ -41,11 +42,15 @@ def tiny(algo, folder, **flags):
 
 
 def tiny_classic(algo, folder, **flags):
-    """The same for the files for discrete actions; flags that a file does not have are left out."""
+    """The same for the files for discrete actions; the small flags that a file does not have are left out. Files for
+    pixels get the toy environments in pictures."""
     small = {"env_id": "CartPole-v1", "env_backend": "gymnasium", "runs_dir": str(folder / "runs"), "num_envs": 2}
     small |= {"num_steps": 8, "num_minibatches": 2, "update_epochs": 2, "total_timesteps": 64, "eval_episodes": 2}
     small |= {"buffer_size": 64, "learning_starts": 8, "batch_size": 4, "train_frequency": 4, "eval_frequency": 0}
-    return algo.Args(**({key: value for key, value in small.items() if hasattr(algo.Args, key)} | flags))
+    small = {key: value for key, value in small.items() if hasattr(algo.Args, key)} | flags
+    if algo.__name__ in PIXELS:
+        small["env_id"] = small["env_id"].replace("Discrete-v0", "Pixels-v0")
+    return algo.Args(**small)
 
 
 def tiny_atari(algo, folder, **flags):
@@ -118,7 +123,7 @@ def algo(request):
     return load(request.param)
 
 
-@pytest.fixture(params=CLASSIC)
+@pytest.fixture(params=CLASSIC + PIXELS)
 def classic(request):
     return load(request.param)
 

@@ -84,9 +84,9 @@ class Scaled(torch.nn.Conv2d):
         return super().forward(obs / 255)
 
 
-def plain_twin(agent):
+def plain_twin(agent, frames: int = 4):
     """The agent with PyTorch's own first convolution in its network, and pixel after pixel flattened by hand."""
-    twin, layer = copy.deepcopy(agent), Scaled(4, 32, 8, stride=4)
+    twin, layer = copy.deepcopy(agent), Scaled(frames, 32, 8, stride=4)
     layer.load_state_dict(twin.network[0].state_dict())
     twin.network[0], twin.network[6] = layer, InOrder()
     return twin

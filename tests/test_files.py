@@ -17,6 +17,8 @@ TINY = {name: ("--env-id", "Pendulum-v1", "--num-steps", 8, "--num-minibatches",
     "ppo_atari": ("--num-steps", 8, "--num-minibatches", 2),
     "a2c_atari": (),
     "dqn_atari": ("--buffer-size", 64, "--learning-starts", 32),
+    "ppo_pixels": ("--num-steps", 8, "--num-minibatches", 2),
+    "dqn_pixels": ("--buffer-size", 64, "--learning-starts", 32),
 }
 DOCUMENTED = ast.Module, ast.ClassDef, ast.FunctionDef
 SHARED = [  # files, and what is the same in them to the byte
@@ -26,7 +28,11 @@ SHARED = [  # files, and what is the same in them to the byte
     (("ppo_continuous", "ppo_atari"), ("compute_gae", "write", "load_checkpoint", "check")),
     (("ppo_continuous", "ppo"), ("compute_gae", "ppo_loss", "update", "RunningMeanStd")),
     (("ppo_continuous", *CLASSIC), ("make_envs", "flatten", "check", "write", "load_checkpoint")),
-    (("dqn_atari", "dqn"), ("td_target", "dqn_loss", "update")),
+    (("dqn_atari", "dqn", "dqn_pixels"), ("td_target", "dqn_loss", "update")),
+    (("ppo_pixels", "dqn_pixels"), ("make_envs",)),
+    (("ppo_atari", "ppo_pixels", "dqn_pixels"), ("PixelConv2d", "Flatten", "layer_init", "write", "load_checkpoint")),
+    (("ppo_atari", "ppo_pixels"), ("compute_gae", "ppo_loss", "update", "check")),
+    (("ppo", "ppo_pixels"), ("RunningMeanStd",)),
 ]
 VARIANTS = [("ppo_continuous", "rpo_continuous", 20, "# RPO:")]  # parent, child, most changed lines, tag of each hunk
 

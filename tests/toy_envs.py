@@ -107,6 +107,32 @@ class WithChoices(gym.ActionWrapper):
         return np.array([2.0 * action - 1.0], dtype=np.float32)
 
 
+class InPictures(gym.ObservationWrapper):
+    """Observations as (1, 36, 36) uint8: the numbers plus 1, one below the other as grey bands of equal height."""
+
+    def __init__(self, env: gym.Env):
+        super().__init__(env)
+        self.observation_space = gym.spaces.Box(0, 255, (1, 36, 36), np.uint8)
+
+    def observation(self, obs):
+        return (obs + 1).astype(np.uint8).repeat(36 // len(obs))[None, :, None].repeat(36, 2)
+
+
+class Still(gym.Env):
+    """Shows pictures of one grey, and renders nothing."""
+
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, shape: tuple):
+        self.observation_space = gym.spaces.Box(0, 255, shape, np.uint8)
+
+    def reset(self, *, seed=None, options=None):
+        return np.full(self.observation_space.shape, 9, np.uint8), {}
+
+    def step(self, action):
+        return self.reset()[0], 1.0, False, False, {}
+
+
 class FakeAtari(gym.vector.VectorEnv):
     """Stands in for ale_py.AtariVectorEnv: whatever is played, environment i plays games of 4, 3, 7, 4, ... + i steps.
     Even ones terminate, odd ones are truncated. Step s pays the next of 3 0 -2 5 0 1 -4, times i + 1. One of 3 lives
@@ -198,8 +224,15 @@ for name in ("Counter", "Uneven", "Signal", "NanReward", "NanObservation", "Infi
     if f"{name}Discrete-v0" not in gym.registry:
         make = lambda name=name: WithChoices(gym.make(f"{name}-v0", disable_env_checker=True).unwrapped)  # noqa: E731
         gym.register(f"{name}Discrete-v0", entry_point=make, disable_env_checker=True)
+        pixels = lambda make=make: InPictures(make())  # noqa: E731
+        gym.register(f"{name}Pixels-v0", entry_point=pixels, disable_env_checker=True)
 if "ShiftedDiscrete-v0" not in gym.registry:
     gym.register("ShiftedDiscrete-v0", entry_point=lambda: WithChoices(Counter(), start=5), disable_env_checker=True)
+    shifted = lambda: InPictures(WithChoices(Counter(), start=5))  # noqa: E731
+    gym.register("ShiftedPixels-v0", entry_point=shifted, disable_env_checker=True)
+for name, side in {"Tiny": 32, "Odd": 38}.items():
+    if f"{name}Pixels-v0" not in gym.registry:
+        gym.register(f"{name}Pixels-v0", entry_point=Still, kwargs={"shape": (1, side, side)}, disable_env_checker=True)
 for name, kwargs in {"Short": {"max_num_frames_per_episode": 402}, "Full": {"full_action_space": True}}.items():
     if f"{name}Breakout-v4" not in gym.registry:
         spec = gym.spec("BreakoutNoFrameskip-v4")

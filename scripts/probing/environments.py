@@ -1,7 +1,7 @@
 """Environments whose every number is known beforehand, as Gymnasium environments and, for pixels, as Atari games.
 
-Importing this registers them as Probe{name}-v0 and, with four actions in place of a continuous one, as
-Probe{name}Discrete-v0. AtariVector plays them in pictures."""
+Importing this registers them as Probe{name}-v0; with four actions in place of a continuous one, as
+Probe{name}Discrete-v0; and so and in pictures, as Probe{name}Pixels-v0. AtariVector plays these as Atari games."""
 
 import itertools
 import zlib
@@ -252,6 +252,8 @@ for name, make in (WORLDS | {"Protocol": Protocol}).items():
     gym.register(f"Probe{name}-v0", entry_point=make, disable_env_checker=True)
 for name, make in DISCRETE.items():
     gym.register(f"Probe{name}Discrete-v0", entry_point=make, disable_env_checker=True)
+    pixels = lambda make=make: Pictures(make())  # noqa: E731
+    gym.register(f"Probe{name}Pixels-v0", entry_point=pixels, disable_env_checker=True)
 
 
 # ---- pixels --------------------------------------------------------------------------------------------------------
@@ -278,6 +280,30 @@ def stack(*history: float) -> np.ndarray:
     return np.stack([np.zeros((84, 84), np.uint8)] * (4 - len(pictures)) + pictures)
 
 
+class Pictures(gym.Wrapper):
+    """Shows the last four observations as pictures, black before the reset, and puts them into the protocol."""
+
+    def __init__(self, env: gym.Env):
+        super().__init__(env)
+        self.observation_space = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
+        self.obs = np.zeros((4, 84, 84), np.uint8)
+
+    def show(self, obs: np.ndarray, first: bool) -> np.ndarray:
+        before = self.obs
+        self.obs = np.concatenate([before[1:] * (not first), picture(obs)[None]])
+        if hasattr(self.unwrapped, "protocol"):
+            self.unwrapped.protocol[-1] |= {"obs": before, "next_obs": self.obs}
+        return self.obs.copy()
+
+    def reset(self, **options):
+        obs, info = self.env.reset(**options)
+        return self.show(obs, True), info
+
+    def step(self, action):
+        obs, *rest = self.env.step(action)
+        return self.show(obs, False), *rest
+
+
 class AtariVector(gym.vector.VectorEnv):
     """Plays the games of `make` as ale-py's AtariVectorEnv plays Atari's: stacks of four pictures, black before the
     reset; NEXT_STEP mode; raw rewards; lives in the info. Keeps the settings that it was made with."""
@@ -285,37 +311,28 @@ class AtariVector(gym.vector.VectorEnv):
     def __init__(self, make, game: str, num_envs: int, **settings):
         self.metadata = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
         self.num_envs, self.settings = num_envs, settings | {"game": game}
-        self.games = [make() for _ in range(num_envs)]
+        self.games = [Pictures(make()) for _ in range(num_envs)]
         self.envs = [game.unwrapped for game in self.games]
         self.single_action_space = self.games[0].action_space
-        self.single_observation_space = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
-        self.obs = np.zeros((num_envs, 4, 84, 84), np.uint8)
+        self.single_observation_space = self.games[0].observation_space
         self.done = np.zeros(num_envs, bool)
 
-    def show(self, i: int, obs: np.ndarray, first: bool) -> None:
-        """Puts the picture on the stack, and the stack into the protocol in place of the numbers."""
-        before = self.obs[i].copy()
-        self.obs[i] = np.concatenate([before[1:] * (not first), picture(obs)[None]])
-        if hasattr(self.envs[i], "protocol"):
-            self.envs[i].protocol[-1] |= {"obs": before, "next_obs": self.obs[i].copy()}
-
     def reset(self, *, seed=None, options=None):
-        for i, game in enumerate(self.games):
-            self.show(i, game.reset(seed=None if seed is None else seed + i)[0], True)
         self.done[:] = False
-        return self.obs.copy(), self.info()
+        obs = [game.reset(seed=None if seed is None else seed + i)[0] for i, game in enumerate(self.games)]
+        return np.stack(obs), self.info()
 
     def info(self) -> dict:
         return {"lives": np.array([getattr(env, "lives", 0) for env in self.envs], np.int32)}
 
     def step(self, actions):
         assert np.shape(actions) == (self.num_envs,), "one action for each environment"
-        rewards, ends = np.zeros(self.num_envs), np.zeros((2, self.num_envs), bool)
+        obs, rewards, ends = [], np.zeros(self.num_envs), np.zeros((2, self.num_envs), bool)
         for i, game in enumerate(self.games):
             if self.done[i]:
-                self.show(i, game.reset()[0], True)
+                obs.append(game.reset()[0])
             else:
-                obs, rewards[i], *ends[:, i], _ = game.step(int(actions[i]))
-                self.show(i, obs, False)
+                seen, rewards[i], *ends[:, i], _ = game.step(int(actions[i]))
+                obs.append(seen)
         self.done = ends[0] | ends[1]
-        return self.obs.copy(), rewards, ends[0].copy(), ends[1].copy(), self.info()
+        return np.stack(obs), rewards, ends[0].copy(), ends[1].copy(), self.info()

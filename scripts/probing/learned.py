@@ -105,7 +105,7 @@ def learns_endless_value(subject: Subject):
     return near(learn(subject, "Endless", LEFT, RIGHT, total_timesteps=40_000)[0], [10.0, 10.0], 1.0)
 
 
-@check("train", "a lost life does not end the bootstrap, or the step after it is taken for a reset row", of="pixels")
+@check("train", "a lost life does not end the bootstrap, or the step after it is taken for a reset row", of="atari")
 def learns_life_lost(subject: Subject):
     """Two steps that pay 1 and 0.5, with a lost life in between: the values are 1 and 0.5."""
     return near(learn(subject, "LifeLost", START, LATER, **settled(subject))[0], [1.0, 0.5], 0.35)

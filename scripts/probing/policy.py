@@ -558,7 +558,7 @@ def advantages(subject: Subject):
     return *close(max(ours, theirs)), hint
 
 
-@check("train", "rewards are not divided by the deviation of the discounted return of the rows so far", of="normaliser")
+@check("train", "rewards are not divided by the deviation of the discounted return of the rows so far", of="scales")
 def reward_normalisation(subject: Subject):
     """With --norm-reward: rewards over the deviation of all discounted returns so far, clipped to +-10."""
     trace = Trace(subject, norm_reward=True)

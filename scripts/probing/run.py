@@ -213,7 +213,8 @@ def target_kl(subject: Subject):
         for epoch in range(1, 6):
             last = parts[min(epoch * per_epoch, len(parts)) - 1]
             logratio = last["logprob"].double() - last["old_logprob"].double()
-            if (logratio.exp() - 1 - logratio).mean() > 1e-4:
+            over, whole = float((logratio.exp() - 1 - logratio).mean()) - 1e-4, len(parts) == epoch * per_epoch
+            if over > 0 if abs(over) > 1e-6 else whole:  # so near to the limit, rounding decides
                 break
         wrong, cut = wrong + (len(parts) != epoch * per_epoch), cut + (epoch < 5)
     return f"{wrong} of {len(trace.updates)} updates wrong, {cut} cut short", "0 wrong, some cut", wrong == 0 < cut
@@ -380,7 +381,7 @@ def evaluation_returns(subject: Subject):
     """Returns and actions of the evaluation against the protocol: first episodes, by the policy's mode."""
     trace = subject.trace
     _, agent, ours = trace.evaluations[-1]
-    theirs, worst, deterministic = [], 0.0, "pixels" not in subject.kinds
+    theirs, worst, deterministic = [], 0.0, "atari" not in subject.kinds
     for env in trace.eval_envs:
         total = 0.0
         for row in env.protocol[1:]:
@@ -453,7 +454,7 @@ def checkpoint(subject: Subject):
 @check(
     "make_envs",
     "settings of Atari: frames skipped never or twice, clipped rewards, a game that ends with a life",
-    of="pixels",
+    of="atari",
 )
 def atari_settings(subject: Subject):
     """What AtariVectorEnv is made with: of an id that skips no frames, of one that skips 4, and with --frame-skip 3."""

@@ -101,8 +101,9 @@ class Subject:
     def kinds(self) -> frozenset[str]:
         """What the file is: policy (its targets come from gae, n-step or monte-carlo returns) or q-learning; bootstrap,
         where they hold a value of the last state; ratio, with the ratio of probabilities in its loss, or score, with
-        the log-probability; continuous or discrete actions; pixels or vector observations; normaliser; clips, if
-        there is --max-grad-norm; draws, if its evaluation draws actions; best, if it keeps the best model."""
+        the log-probability; continuous or discrete actions; pixels, and atari where they are that, or vector
+        observations; normaliser, of these; scales, if it does so with rewards; clips, if there is --max-grad-norm;
+        draws, if its evaluation draws actions; best, if it keeps the best model."""
         module = self.load()
         kinds = {next(kind for name, kind in RETURNS.items() if hasattr(module, name))}
         kinds |= set() if kinds == {"monte-carlo"} else {"bootstrap"}
@@ -112,7 +113,9 @@ class Subject:
         kinds |= {"draws"} if hasattr(module, "AtariVectorEnv") or "q-learning" in kinds else set()
         kinds |= {"best"} if "best.pt" in self.file.read_text() else set()
         kinds |= {"continuous"} if hasattr(module.Agent, "to_env") else {"discrete"}
-        kinds |= {"pixels"} if hasattr(module, "AtariVectorEnv") else {"vector"}
+        kinds |= {"atari"} if hasattr(module, "AtariVectorEnv") else set()
+        kinds |= {"pixels"} if "atari" in kinds or hasattr(module, "PixelConv2d") else {"vector"}
+        kinds |= {"scales"} if hasattr(module.Args, "norm_reward") else set()
         return frozenset(kinds | ({"normaliser"} if hasattr(module.Agent, "normalize") else set()))
 
     def applies(self, name: str) -> bool:
@@ -147,8 +150,8 @@ class Subject:
         settings = small | flags
         if "discrete" in self.kinds:
             world = settings["env_id"].removeprefix("Probe").removesuffix("-v0")
-            settings["env_id"] = f"Probe{world}Discrete-v0"
-            if "pixels" in self.kinds and world in DISCRETE:
+            settings["env_id"] = f"Probe{world}{'Pixels' if 'pixels' in self.kinds else 'Discrete'}-v0"
+            if "atari" in self.kinds and world in DISCRETE:
                 module.AtariVectorEnv = functools.partial(AtariVector, DISCRETE[world])
                 settings["env_id"] = ATARI_ID
         known = {field.name for field in fields(module.Args)}
@@ -160,7 +163,7 @@ class Subject:
 
     def new_agent(self, module, args, obs_size: int = 3, action_space=None):
         given = {"obs_dim": obs_size, "action_space": action_space or box(2, -0.5, 0.8), "args": args}
-        given |= {"num_actions": NUM_ACTIONS, "bfloat16": False}
+        given |= {"num_actions": NUM_ACTIONS, "bfloat16": False, "obs_shape": (4, 84, 84)}
         wanted = inspect.signature(module.Agent).parameters
         return module.Agent(**{name: given[name] for name in wanted if name in given})
 

@@ -1,0 +1,78 @@
+"""ppo_pixels.py and dqn_pixels.py: what they see, and their network. Their runs are in test_classic.py."""
+
+import cv2
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from conftest import PIXELS, load
+from test_atari_loss import plain_twin
+from toy_envs import Still
+
+
+@pytest.fixture(params=PIXELS)
+def pixels(request):
+    return load(request.param)
+
+
+def grey(picture: np.ndarray) -> np.ndarray:
+    """(84, 84) of a picture in colour (height, width, 3)."""
+    luminance = (picture @ np.array([0.2125, 0.7154, 0.0721])).astype(np.uint8)
+    return cv2.resize(luminance, (84, 84), interpolation=cv2.INTER_AREA)
+
+
+def play(pixels, env_id: str, steps: int) -> list[np.ndarray]:
+    envs, obs = pixels.make_envs(pixels.Args(env_id=env_id), 1, 7)
+    seen = [obs[0].copy()]
+    for _ in range(steps):
+        seen.append(envs.step(np.array([1]))[0][0].copy())
+    envs.close()
+    return seen
+
+
+def test_stacks_are_taken_as_they_are(pixels):
+    """Would break: pictures that are drawn, scaled or stacked a second time; another order of the seeds."""
+    env = gym.make("envs:CartPolePixels-v0")
+    first, seen = env.reset(seed=7)[0], play(pixels, "envs:CartPolePixels-v0", 5)
+    assert seen[0].shape == (4, 84, 84) and seen[0].dtype == np.uint8
+    for theirs, ours in zip([first, *(env.step(1)[0] for _ in range(5))], seen, strict=True):
+        assert np.array_equal(ours, theirs)
+
+
+def test_rendered_pictures(pixels):
+    """CartPole-v1 as it looks, through the end of its episode. Would break: frames in the wrong order, a stack that
+    reaches into the episode before, an end that is not shown."""
+    env, stack = gym.make("CartPole-v1", render_mode="rgb_array"), None
+    for ours in play(pixels, "CartPole-v1", 14):
+        if stack is None:
+            env.reset(seed=7)
+            done, stack = False, 4 * [grey(env.render())]
+        elif done:  # a reset row
+            env.reset()
+            done, stack = False, 4 * [grey(env.render())]
+        else:
+            _, _, terminated, truncated, _ = env.step(1)
+            done, stack = terminated or truncated, [*stack[1:], grey(env.render())]
+        assert np.abs(ours.astype(int) - np.stack(stack)).max() <= 1  # rounding
+    assert env.unwrapped.steps_beyond_terminated is None and len(np.unique(ours)) > 2  # in the second episode
+
+
+def test_pictures_in_colour(pixels):
+    """Would break: channels taken for frames."""
+    gym.register("Colour-v0", entry_point=Still, kwargs={"shape": (40, 60, 3)}, disable_env_checker=True)
+    try:
+        assert [obs.shape for obs in play(pixels, "Colour-v0", 2)] == 3 * [(4, 84, 84)]
+        assert {*np.unique(play(pixels, "Colour-v0", 2)[-1])} <= {8, 9}
+    finally:
+        del gym.registry["Colour-v0"]
+
+
+@pytest.mark.parametrize("shape", [(4, 84, 84), (1, 36, 36), (2, 48, 100), (3, 96, 64)], ids=str)
+def test_network_for_any_size(pixels, shape):
+    """Against PyTorch's own convolutions. Would break: a hidden layer of another size, height and width swapped."""
+    args = pixels.Args(precision="float32")
+    agent = pixels.Agent(shape, 5, *([args] if pixels.__name__ == "dqn_pixels" else []), False)
+    twin, obs = plain_twin(agent, shape[0]), torch.randint(256, (6, *shape), dtype=torch.uint8)
+    ours, plain = (one(obs) if hasattr(one, "head") else one.actor(one.features(obs)) for one in (agent, twin))
+    assert ours.shape == (6, 5) and plain.abs().max() > 0
+    torch.testing.assert_close(ours, plain, rtol=0, atol=2e-5 * plain.abs().max().item())
