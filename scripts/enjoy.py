@@ -88,9 +88,11 @@ def starter(module, args, mode: str | None):
             envs = InColour(envs, *module.make_envs(args, 1, seed, **screen)[:2])
         return envs, obs
 
+    shown, given = {"render_mode": mode} if mode else {}, [] if hasattr(module, "PixelConv2d") else [backend]
+
     def start(seed: int):  # makes it anew: Box2D carries a little from one episode to the next
-        with patch.object(gym, "make", lambda *args, **kwargs: gym_make(*args, **kwargs | {"render_mode": mode})):
-            return module.make_envs(args, backend, 1, seed)
+        with patch.object(gym, "make", lambda *args, **kwargs: gym_make(*args, **kwargs | shown)):
+            return module.make_envs(args, *given, 1, seed)
 
     start = start_atari if hasattr(module, "AtariVectorEnv") else start
     try:
@@ -98,6 +100,7 @@ def starter(module, args, mode: str | None):
         _ = envs.render_mode and envs.render()  # what cannot be rendered fails here, before anything is written
     except Exception as error:
         way = "; try MUJOCO_GL=egl or --no-render" if mode and "mujoco" in str(gym.registry.get(name)) else ""
+        way = "; take --video out.mp4" if mode == "human" and hasattr(module, "PixelConv2d") else way
         check(False, f"{name} cannot be {'rendered' if mode else 'made'}{way} ({type(error).__name__}: {error})")
     check(backend == "gymnasium" or not mode, f"{name} exists in EnvPool only and cannot be rendered; take --no-render")
     check(mode != "human" or envs.render_mode, f"{name} cannot be shown in a window; take --video out.mp4")
@@ -136,6 +139,7 @@ def main(options: Options) -> None:
         actions = envs.single_action_space
         given = {"args": args, "action_space": actions, "num_actions": int(getattr(actions, "n", 0))}
         given["bfloat16"] = getattr(args, "precision", "") == "bfloat16"  # in float32, unless the run asked for less
+        given["obs_shape"] = np.shape(obs)[1:]
         given["obs_dim"] = module.flatten(obs).shape[1] if hasattr(module, "flatten") else 0
         agent = player = module.Agent(**{name: given[name] for name in inspect.signature(module.Agent).parameters})
         agent.load_state_dict(weights)

@@ -199,6 +199,30 @@ def test_discrete_actions(name, tmp_path, capsys):
         assert drawn != re.findall(r"return ([\d.]+)", capsys.readouterr().out)
 
 
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "envs:CartPolePixels-v0"])
+@pytest.mark.parametrize("name", ["ppo_pixels", "dqn_pixels"])
+def test_pixels(name, env_id, tmp_path, capsys, monkeypatch):
+    """Pictures of the environment itself and of its rendering, played, filmed, and refused a window where the agent
+    needs the rendering. Would break: a network of another size, a window in place of the agent's pictures."""
+    imageio, module = pytest.importorskip("imageio.v3"), load(ROOT / "algos" / f"{name}.py")
+    args = module.Args(env_id=env_id, precision="float32")
+    agent = module.Agent((4, 84, 84), 2, *([args] if name == "dqn_pixels" else []), False)
+    saved, expected = {"algo": name, "args": vars(args), "agent": agent.state_dict()}, []
+    torch.save(saved, tmp_path / "checkpoint.pt")
+    for i in range(2):
+        expected += module.evaluate(agent, *module.make_envs(args, 1, SEED + i))
+    for video in (None, tmp_path / "out.mp4"):
+        play(tmp_path, video=video)
+        played = re.findall(r"return ([\d.]+), length (\d+)", capsys.readouterr().out)
+        assert [float(value) for value, _ in played] == expected
+    assert len(imageio.imread(tmp_path / "out.mp4")) == sum(int(length) + 1 for _, length in played)
+    if env_id == "CartPole-v1":
+        monkeypatch.setenv("DISPLAY", ":0")
+        with pytest.raises(SystemExit):
+            play(tmp_path, render=True)
+        assert "--video" in capsys.readouterr().err
+
+
 ATARI = {name: load(ROOT / "algos" / f"{name}.py") for name in ("ppo_atari", "a2c_atari", "dqn_atari")}
 
 

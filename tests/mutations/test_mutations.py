@@ -14,7 +14,8 @@ import pytest
 from conftest import command_line
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = [("rpo-", "rpo_continuous"), ("ppo-atari-", "ppo_atari"), ("a2c-", "a2c_atari"), ("dqn-", "dqn_atari")]
+FILES = [("dqn-pixels-", "dqn_pixels"), ("pixels-", "ppo_pixels")]
+FILES += [("rpo-", "rpo_continuous"), ("ppo-atari-", "ppo_atari"), ("a2c-", "a2c_atari"), ("dqn-", "dqn_atari")]
 FILES += [
     ("discrete-", "ppo"),
     ("vector-dqn-", "dqn"),
@@ -82,6 +83,7 @@ def test_enough_mutants():
     assert len({mutant["name"] for mutant in MUTANTS}) == len(MUTANTS)
     number = {file: sum(mutant["file"] == file for mutant in MUTANTS) for _, file in FILES}
     assert number["ppo_continuous"] >= 11 + 15 and number["ppo_atari"] + number["a2c_atari"] >= 12 + 15
+    assert number["ppo_pixels"] >= 8 and number["dqn_pixels"] >= 6
     assert number["dqn_atari"] >= 15 + 15 and number["dqn"] >= 15 and number["ppo"] + number["reinforce"] >= 15
     notes = {int(number) for mutant in MUTANTS for number in re.findall(r"notes (\d+)", mutant["source"])}
     assert notes == {*range(1, 18)} - {12, 14, 16}  # too short a run, a replay of floats, skipped frames of ale-py
