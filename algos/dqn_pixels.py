@@ -46,7 +46,7 @@ class Args:
     env_id: str = "CartPole-v1"  # a Gymnasium id with Discrete actions, whose observations or renderings are pictures
     num_envs: int = 8  # parallel environments
     bootstrap_truncation: bool = True  # off: treat a time limit as a terminal state (a common mistake, to measure it)
-    total_timesteps: int = 200_000  # environment steps, all environments together
+    total_timesteps: int = 100_000  # environment steps, all environments together
     learning_rate: float = 2.5e-4  # step size of Adam
     buffer_size: int = 50_000  # steps that the replay holds, all environments together; 28 KB each with 4 x 84 x 84
     gamma: float = 0.99  # discount factor

@@ -45,7 +45,7 @@ class Args:
     num_envs: int = 16  # parallel environments
     norm_reward: bool = True  # divide rewards by the running deviation of the discounted return, clipped to +-10
     bootstrap_truncation: bool = True  # off: treat a time limit as a terminal state (a common mistake, to measure it)
-    total_timesteps: int = 500_000  # environment steps, all environments together
+    total_timesteps: int = 100_000  # environment steps, all environments together
     learning_rate: float = 5e-4  # step size of Adam
     anneal_lr: bool = True  # let the learning rate fall linearly to zero
     num_steps: int = 128  # steps per environment and rollout
