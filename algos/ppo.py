@@ -5,7 +5,7 @@
 Papers: PPO, Schulman et al. 2017, arXiv:1707.06347; GAE, Schulman et al. 2016, arXiv:1506.02438. What differs from
 ppo_continuous.py: a categorical policy over Discrete actions, its mode in evaluation, and the defaults. Deviations:
 1. Many environments, short rollouts and large minibatches: fewer and cheaper calls for the same number of steps.
-2. SiLU networks (--activation Tanh for the usual ones), actor and critic apart.
+2. Actor and critic apart. With --activation SiLU, as in ppo_continuous.py, rare states look bad: see docs/classic.md.
 3. Observations are standardised and rewards divided by the deviation of the discounted return, both inside the agent.
 4. Advantages are standardised per minibatch, gradients are clipped, the learning rate falls linearly to zero.
 5. A time limit is no terminal state: a truncated episode bootstraps from the value of its true final observation.
@@ -59,7 +59,7 @@ class Args:
     vf_coef: float = 0.5  # weight of the value loss
     max_grad_norm: float = 0.5  # largest norm of the gradient
     target_kl: float | None = None  # stop the epochs of an update once the approximate KL exceeds this
-    activation: Literal["SiLU", "Tanh"] = "SiLU"  # of the hidden layers; papers have Tanh, SiLU is faster on a CPU
+    activation: Literal["Tanh", "SiLU"] = "Tanh"  # of the hidden layers; SiLU is faster on a CPU, and explores less
 
 
 def check(ok, message: str) -> None:

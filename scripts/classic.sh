@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The runs behind docs/classic.md: small tasks with discrete actions, and the custom environments of envs/.
+# The runs behind docs/classic.md and docs/pixels.md: small tasks with discrete actions, and the custom environments.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" # for envs:NAME
@@ -9,9 +9,14 @@ sweep() {
 }
 seeds=${SEEDS:-21-30} # the defaults were chosen with seeds 1 to 12
 few=${SEEDS:-21-25}
+three=${SEEDS:-21-23}
+long_horizon="--total-timesteps 1000000 --gamma 0.999 --gae-lambda 0.98 --num-minibatches 8"
 
 sweep --scripts algos/ppo.py --seeds $seeds --env-ids CartPole-v1 "$@"
 sweep --scripts algos/dqn.py --seeds $seeds --env-ids CartPole-v1 --grid loss=mse,huber "$@"
 sweep --scripts algos/reinforce.py --seeds $seeds --env-ids CartPole-v1 --grid baseline=value,none "$@"
 sweep --scripts algos/reinforce.py --seeds $seeds --env-ids envs:PhysicsCartPole-v0 "$@"
-sweep --scripts algos/ppo.py algos/dqn.py --seeds $few --env-ids Acrobot-v1 "$@"
+sweep --scripts algos/dqn.py --seeds $few --env-ids Acrobot-v1 "$@"
+sweep --scripts algos/ppo.py --seeds $few --env-ids Acrobot-v1 --grid activation=Tanh,SiLU norm_obs=True,False "$@"
+sweep --scripts algos/ppo.py --seeds $few --env-ids MountainCar-v0 "$@" -- --total-timesteps 500000
+sweep --scripts algos/ppo.py --seeds $few --env-ids LunarLander-v3 "$@" -- $long_horizon

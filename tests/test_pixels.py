@@ -76,3 +76,22 @@ def test_network_for_any_size(pixels, shape):
     ours, plain = (one(obs) if hasattr(one, "head") else one.actor(one.features(obs)) for one in (agent, twin))
     assert ours.shape == (6, 5) and plain.abs().max() > 0
     torch.testing.assert_close(ours, plain, rtol=0, atol=2e-5 * plain.abs().max().item())
+
+
+def test_variants_of_the_study():
+    """benchmarks/cartpole_pixels.py. Would break: a variant that is the original, or changes more than it says."""
+    start = {name: gym.make(f"benchmarks.cartpole_pixels:{name}-v0").unwrapped for name in ("Line", "Whole", "Stack1")}
+    first = {name: env.reset(seed=3)[0] for name, env in start.items()}
+    plain = gym.make("envs:CartPolePixels-v0").reset(seed=3)[0]
+    assert np.array_equal(first["Stack1"], plain[-1:]) and {*np.unique(first["Whole"])} == {0, 128, 255}
+    assert 40 < np.abs(first["Whole"].astype(int) - plain).max() < 128
+    assert (first["Line"] != plain).any(axis=(0, 1)).sum() == 2  # columns
+    paid = {"Skip1": 1, "Skip4": 4, "Skip4Line": 4, "Rendered4": 4, "Averaged4": 1}
+    for name, reward in paid.items():
+        env, total, done = gym.make(f"benchmarks.cartpole_pixels:{name}-v0"), [], False
+        env.reset(seed=3)
+        while not done:
+            _, paid_now, terminated, truncated, _ = env.step(len(total) % 2)
+            total.append(paid_now)
+            done = terminated or truncated
+        assert total[0] == reward and max(total) == reward and terminated
