@@ -95,17 +95,17 @@ def check_args(args: Args) -> None:
             envs, obs = make_envs(args, num_envs=1, seed=0, video_dir=folder if args.capture_video else "")
             envs.close()
     except Exception as error:
-        way = f"nearest: {difflib.get_close_matches(args.env_id, gym.registry, cutoff=0.3)}"
-        way = "without a display set MUJOCO_GL=egl" if args.env_id in gym.registry else way
-        way = "PYTHONPATH must name the folder of its module" if ":" in args.env_id else way
         error = " ".join(f"{type(error).__name__} {error}".split())
-        check(False, f"--env-id {args.env_id} cannot be made or shows no pictures: {error}; {way}")
+        near = difflib.get_close_matches(args.env_id, () if args.env_id in gym.registry else gym.registry, cutoff=0.3)
+        way = "; MUJOCO_GL=egl draws without a display" if "GL" in error else f"; nearest: {near}" if near else ""
+        way = "; PYTHONPATH must name the folder of its module" if "ModuleNotFound" in error else way
+        check(False, f"--env-id {args.env_id} cannot be made or neither shows nor renders pictures: {error}{way}")
     actions, (_, _, *size), memory = envs.single_action_space, obs.shape, obs.nbytes * args.buffer_size / 2**30
     fits = isinstance(actions, gym.spaces.Discrete) and actions.start == 0
     check(fits, f"--env-id {args.env_id} has {actions} actions; this file: Discrete from 0")
     fits = all(side >= 36 and side % 4 == 0 for side in size)
-    check(fits, f"--env-id {args.env_id} has pictures of {size} pixels; this file: sides of 36 or more, divisible by 4")
-    check(memory < 16, f"--buffer-size {args.buffer_size} of these pictures takes {memory:.0f} GiB; take less")
+    check(fits, f"--env-id {args.env_id} shows {obs.shape[1:]}; this file: frames, height, width, 36 or more, whole 4s")
+    check(memory < 8, f"--buffer-size {args.buffer_size} of these pictures takes {memory:.0f} GiB; take less")
 
 
 def make_envs(args: Args, num_envs: int, seed: int, video_dir: str | Path = ""):
@@ -113,16 +113,18 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir: str | Path = ""):
     in NEXT_STEP mode: the step after a `done` is a reset row, whose action is ignored. With video_dir the first 3 film
     their first episode."""
 
-    def make_env(index: int) -> gym.Env:
-        env, film = gym.make(args.env_id), video_dir and index < 3
+    with gym.make(args.env_id) as env:
         box = env.observation_space
         picture = isinstance(box, gym.spaces.Box) and box.dtype == np.uint8 and len(box.shape) == 3
-        env = gym.make(args.env_id, render_mode="rgb_array") if film or not picture else env
+
+    def make_env(index: int) -> gym.Env:
+        film = video_dir and index < 3
+        env = gym.make(args.env_id, **({"render_mode": "rgb_array"} if film or not picture else {}))
+        env = env if picture else gym.wrappers.AddRenderObservation(env)  # (height, width, 3); resets it
         if film:
             env = gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", episode_trigger=lambda n: n == 0)
         if picture and box.shape[-1] != 3:
             return env
-        env = env if picture else gym.wrappers.AddRenderObservation(env)  # (height, width, 3)
         env = gym.wrappers.ResizeObservation(gym.wrappers.GrayscaleObservation(env), (84, 84))
         return gym.wrappers.FrameStackObservation(env, 4)  # newest last; after a reset four times the first
 

@@ -45,9 +45,9 @@ def states_of_random_play(env_id: str) -> torch.Tensor:
 
 def values(algo, states: torch.Tensor, folder: str, **flags) -> torch.Tensor:
     """(len(states),) after 5 rollouts."""
-    rollouts = 5 * algo.Args.num_envs * algo.Args.num_steps
-    args = algo.Args(total_timesteps=rollouts, anneal_lr=False, eval_episodes=1, runs_dir=folder, **flags)
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    steps = 4 * algo.Args.num_envs * algo.Args.num_steps + 1  # up to here, so that the fifth rollout is the last
+    args = algo.Args(total_timesteps=steps, anneal_lr=False, eval_episodes=1, runs_dir=folder, **flags)
+    with contextlib.redirect_stdout(io.StringIO()):
         algo.train(args)
     (checkpoint,) = Path(folder).glob("*/checkpoint.pt")
     agent = algo.Agent(states.shape[1], gym.make(args.env_id).action_space.n, args)

@@ -146,14 +146,15 @@ def main(options: Options) -> None:
     except Exception:
         check(False, f"the weights in {options.run} do not fit Agent in {module.__file__}; see --algo-file")
     if options.stochastic:
-        policy = next(
-            (name for name in ("actor_mean", "actor") if hasattr(agent, name) and hasattr(module, "flatten")), ""
-        )
+        names = () if hasattr(module, "AtariVectorEnv") else ("actor_mean", "actor")  # Atari's evaluation draws anyway
+        policy = next((name for name in names if hasattr(agent, name)), "")
         check(policy, f"--stochastic finds no actor_mean or actor of its own in Agent of {module.__file__}")
 
         def draw(_, x):
-            action = agent.get_action(x)[0]
-            return action if policy == "actor_mean" else torch.nn.functional.one_hot(action, given["num_actions"])
+            if policy == "actor_mean":
+                return agent.get_action(x)[0]
+            action = torch.distributions.Categorical(logits=agent.actor(x)).sample()
+            return torch.nn.functional.one_hot(action, given["num_actions"])
 
         player = type("Sampler", (), {"__getattr__": lambda _, name: getattr(agent, name), policy: draw})()
     with TemporaryDirectory(prefix=".", dir=video and video.parent) as folder:

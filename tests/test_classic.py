@@ -2,6 +2,7 @@
 See test_runs.py."""
 
 import json
+import math
 import re
 import signal
 
@@ -180,10 +181,14 @@ def test_non_finite_loss_stops_the_run(classic, tmp_path, capsys):
 
 
 def test_videos(classic, tmp_path):
-    """Would break: --capture-video that records nothing."""
-    classic.train(tiny(classic, tmp_path, capture_video=True, eval_episodes=1))
-    assert all(path.stat().st_size > 1000 for path in (run_folder(tmp_path) / "videos").rglob("*.mp4"))
-    assert len(list((run_folder(tmp_path) / "videos").rglob("*.mp4"))) == 1
+    """The whole episode: its first picture and one for each step. Would break: --capture-video that records nothing, or
+    another episode."""
+    imageio = pytest.importorskip("imageio.v3")
+    for env_id, skip in (("CartPole-v1", 1), ("envs:CartPolePixels-v0", 2))[: 1 + (classic.__name__ in PIXELS)]:
+        folder = tmp_path / env_id.replace(":", "-")
+        summary = classic.train(tiny(classic, folder, env_id=env_id, capture_video=True, eval_episodes=1))
+        (film,) = (run_folder(folder) / "videos").rglob("*.mp4")
+        assert len(imageio.imread(film)) == math.ceil(summary["eval_returns"][0] / skip) + 1
 
 
 # ---- bad input ----

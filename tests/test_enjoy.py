@@ -216,6 +216,9 @@ def test_pixels(name, env_id, tmp_path, capsys, monkeypatch):
         played = re.findall(r"return ([\d.]+), length (\d+)", capsys.readouterr().out)
         assert [float(value) for value, _ in played] == expected
     assert len(imageio.imread(tmp_path / "out.mp4")) == sum(int(length) + 1 for _, length in played)
+    if name == "ppo_pixels":
+        play(tmp_path, stochastic=True, episodes=8)
+        assert len({*re.findall(r"length (\d+)", capsys.readouterr().out)}) > 2
     if env_id == "CartPole-v1":
         monkeypatch.setenv("DISPLAY", ":0")
         with pytest.raises(SystemExit):
