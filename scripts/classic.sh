@@ -10,13 +10,18 @@ sweep() {
 seeds=${SEEDS:-21-30} # the defaults were chosen with seeds 1 to 12
 few=${SEEDS:-21-25}
 three=${SEEDS:-21-23}
-long_horizon="--total-timesteps 1000000 --gamma 0.999 --gae-lambda 0.98 --num-minibatches 8"
+variant=benchmarks.cartpole_pixels
 
 sweep --scripts algos/ppo.py --seeds $seeds --env-ids CartPole-v1 "$@"
 sweep --scripts algos/dqn.py --seeds $seeds --env-ids CartPole-v1 --grid loss=mse,huber "$@"
 sweep --scripts algos/reinforce.py --seeds $seeds --env-ids CartPole-v1 --grid baseline=value,none "$@"
 sweep --scripts algos/reinforce.py --seeds $seeds --env-ids envs:PhysicsCartPole-v0 "$@"
 sweep --scripts algos/dqn.py --seeds $few --env-ids Acrobot-v1 "$@"
-sweep --scripts algos/ppo.py --seeds $few --env-ids Acrobot-v1 --grid activation=Tanh,SiLU norm_obs=True,False "$@"
+sweep --scripts algos/ppo.py --seeds $few --env-ids Acrobot-v1 --grid activation=Tanh,SiLU --grid norm_obs=True,False "$@"
 sweep --scripts algos/ppo.py --seeds $few --env-ids MountainCar-v0 "$@" -- --total-timesteps 500000
-sweep --scripts algos/ppo.py --seeds $few --env-ids LunarLander-v3 "$@" -- $long_horizon
+sweep --scripts algos/ppo.py --seeds $few --env-ids LunarLander-v3 "$@" \
+  -- --total-timesteps 1000000 --gamma 0.999 --gae-lambda 0.98 --num-minibatches 8
+sweep --scripts algos/ppo_continuous.py --seeds $few --env-ids envs:BalancingPlateContinuous-v0 "$@" \
+  -- --total-timesteps 2000000 --gamma 0.999 --learning-rate 1e-3
+sweep --scripts algos/ppo_pixels.py --seeds $three --env-ids envs:CartPolePixels-v0 $variant:Skip4-v0 "$@" -- --torch-threads 1
+sweep --scripts algos/dqn_pixels.py --seeds $three --env-ids envs:CartPolePixels-v0 "$@" -- --torch-threads 1

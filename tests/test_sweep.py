@@ -207,7 +207,7 @@ def test_missing_ray(folder, capsys, monkeypatch):
     assert stopped.value.code == 2 and "pip install -r requirements-cluster.txt" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("name", "runs"), [("atari", 27), ("classic", 70)])
+@pytest.mark.parametrize(("name", "runs"), [("atari", 27), ("classic", 109)])
 def test_declared_sweeps(tmp_path, name, runs):
     """Would break: a flag that one of the files does not have; a dry run that starts something."""
     line, variables = ["bash", ROOT / f"scripts/{name}.sh", "--dry-run"], os.environ | {"RUNS": str(tmp_path / "runs")}
