@@ -13,6 +13,7 @@ import toy_envs
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT))  # for envs:NAME and benchmarks.MODULE:NAME
 ALGOS = ROOT / "algos"
 NAMES = ["ppo_continuous", "rpo_continuous"]
 CLASSIC = ["ppo", "dqn", "reinforce"]
