@@ -9,25 +9,12 @@ import shutil
 import signal
 import time
 
+import conftest
 import cv2
 import numpy as np
 import pytest
 import torch
-from conftest import (
-    ALGOS,
-    ATARI,
-    ROOT,
-    cheap,
-    command_line,
-    is_disturbed_by_evaluations,
-    load,
-    only,
-    read_checkpoint,
-    run_folder,
-    scalars,
-    seeds_1_1_2,
-    spy,
-)
+from conftest import ALGOS, ATARI, ROOT, cheap, command_line, load, only, read_checkpoint, run_folder, scalars, spy
 from conftest import tiny_atari as tiny
 from test_bad_input import flag, hide, refused
 from test_runs import SUMMARY, Evil
@@ -80,7 +67,7 @@ def test_log_every_2000_steps(small, monkeypatch, tmp_path):
 def test_same_seed_same_metrics(atari, monkeypatch, tmp_path, env_id):
     """Would break: any generator that is not seeded, any order that depends on time or threads."""
     cheap(atari, monkeypatch)
-    returns, logged = seeds_1_1_2(atari, tiny, tmp_path, env_id=env_id, total_timesteps=240, eval_episodes=2)
+    returns, logged = conftest.seeds_1_1_2(atari, tiny, tmp_path, env_id=env_id, total_timesteps=240, eval_episodes=2)
     assert (returns[0], logged[0]) == (returns[1], logged[1])
     key = "losses/td_loss" if atari.__name__ == "dqn_atari" else "losses/value_loss"
     assert logged[0][key] != logged[2][key]
@@ -88,7 +75,7 @@ def test_same_seed_same_metrics(atari, monkeypatch, tmp_path, env_id):
 
 def test_evaluating_on_the_way_does_not_change_training(small, tmp_path):
     """Would break: an evaluation that draws from training's generators, or steps its environments."""
-    assert not is_disturbed_by_evaluations(small, tiny, tmp_path, 10, total_timesteps=60)
+    assert not conftest.is_disturbed_by_evaluations(small, tiny, tmp_path, 10, total_timesteps=60)
 
 
 def same(one, other) -> bool:

@@ -6,25 +6,12 @@ import math
 import re
 import signal
 
+import conftest
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from conftest import (
-    ALGOS,
-    CLASSIC,
-    PIXELS,
-    ROOT,
-    command_line,
-    is_disturbed_by_evaluations,
-    load,
-    only,
-    read_checkpoint,
-    run_folder,
-    scalars,
-    seeds_1_1_2,
-    spy,
-)
+from conftest import ALGOS, CLASSIC, PIXELS, ROOT, command_line, load, only, read_checkpoint, run_folder, scalars, spy
 from conftest import tiny_classic as tiny
 from test_bad_input import flag, hide, refused
 from test_runs import KILLER, SUMMARY, Evil
@@ -74,7 +61,7 @@ def test_same_seed_same_metrics(classic, tmp_path, backend):
     given = {"env_backend": backend} if hasattr(classic.Args, "env_backend") else {"precision": "float32"}
     if backend == "envpool" and "precision" in given:
         pytest.skip("files for pixels have one backend")
-    returns, logged = seeds_1_1_2(
+    returns, logged = conftest.seeds_1_1_2(
         classic, tiny, tmp_path, **given | {"total_timesteps": 160 if "precision" in given else 400}
     )
     assert (returns[0], logged[0]) == (returns[1], logged[1])
@@ -84,7 +71,7 @@ def test_same_seed_same_metrics(classic, tmp_path, backend):
 
 def test_evaluating_on_the_way_does_not_change_training(classic, tmp_path):
     """Would break: an evaluation that draws from training's generators, or steps its environments."""
-    assert not is_disturbed_by_evaluations(classic, tiny, tmp_path, 16, env_id="CounterDiscrete-v0")
+    assert not conftest.is_disturbed_by_evaluations(classic, tiny, tmp_path, 16, env_id="CounterDiscrete-v0")
 
 
 def test_resume_from_the_command_line(classic, tmp_path):
