@@ -77,6 +77,8 @@ def check_args(args: Args) -> None:
     check(args.num_steps > 1, "--num-steps must be at least 2: a single step can be a reset row in every environment")
     rows = args.num_envs * args.num_steps
     check(rows <= args.total_timesteps, f"--total-timesteps must be at least num_envs x num_steps = {rows}")
+    memory = rows * 4 * 84 * 84 / 2**30
+    check(memory < 8, f"--num-envs x --num-steps = {rows} stacks of pictures take {memory:.0f} GiB; take less")
     here = args.device in ("auto", "cpu") or getattr(torch, args.device).is_available()
     check(here, f"--device {args.device} is not there; take --device auto")
     for flag, wanted, package in (("track", args.track, "wandb"), ("capture-video", args.capture_video, "moviepy")):
@@ -262,9 +264,8 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     agent = Agent(envs.single_action_space.n, bfloat16).to(device, memory_format=torch.channels_last)
     optimizer = RMSprop(agent.parameters(), lr=args.learning_rate, alpha=args.rms_alpha, eps=args.rms_eps)
     policy, loss_fn = agent.get_action_and_value, a2c_loss
-    mode = "reduce-overhead" if device.type == "cuda" else "default"  # with CUDA graphs
-    if args.compile:
-        policy, loss_fn = (torch.compile(function, mode=mode) for function in (policy, loss_fn))
+    if args.compile:  # with CUDA graphs on a GPU
+        policy, loss_fn = (torch.compile(function, mode="reduce-overhead") for function in (policy, loss_fn))
     if args.resume:
         agent.load_state_dict(saved["agent"]), optimizer.load_state_dict(saved["optimizer"])
         setters = random.setstate, np.random.set_state, torch.set_rng_state, torch.cuda.set_rng_state_all
@@ -279,8 +280,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     run |= {"total_timesteps": args.total_timesteps, "args": asdict(args), "versions": versions, "commit": commit}
     write(run_dir / "config.json", run)
     if args.track:
-        wandb = importlib.import_module("wandb")
-        wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
+        importlib.import_module("wandb").init(project="plainrl", name=run_dir.name, config=run, sync_tensorboard=True)
     atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
 
     obs = torch.zeros(T + 1, *next_obs.shape, dtype=torch.uint8, device=device)
@@ -295,8 +295,8 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         if global_step >= min(next_save, next_eval) or finished or stop:
             next_save, (name, keys, *rest) = global_step + args.checkpoint_frequency, np.random.get_state()
             random_states = random.getstate(), (name, keys.tolist(), *rest), torch.get_rng_state()
-            progress = {"global_step": global_step, "wall_time_s": saved["wall_time_s"] + time.time() - started}
-            write(run_dir / "checkpoint.pt", run | progress | {
+            write(run_dir / "checkpoint.pt", run | {
+                "global_step": global_step, "wall_time_s": saved["wall_time_s"] + time.time() - started,
                 "agent": agent.state_dict(), "optimizer": optimizer.state_dict(),
                 "random_states": (*random_states, torch.cuda.get_rng_state_all())})
             writer.flush()

@@ -79,8 +79,7 @@ def check_args(args: Args) -> None:
         check(getattr(args, name) >= 0, f"--{name.replace('_', '-')} must not be negative, not {getattr(args, name)}")
     check(0 <= args.seed < 2**32, f"--seed must lie in [0, 2**32), not {args.seed}")
     for name in ("start_e", "end_e", "eval_e", "exploration_fraction", "tau", "gamma"):
-        inside = 0 <= getattr(args, name) <= 1
-        check(inside, f"--{name.replace('_', '-')} must lie in [0, 1], not {getattr(args, name)}")
+        check(0 <= getattr(args, name) <= 1, f"--{name.replace('_', '-')} must be in [0, 1], not {getattr(args, name)}")
     check(args.buffer_size >= 8 * args.num_envs, f"--buffer-size must be at least 8 x num_envs = {8 * args.num_envs}")
     few, many = 3 * args.num_envs, args.buffer_size - args.buffer_size % args.num_envs  # the newest row cannot be drawn
     check(few <= args.learning_starts <= many, f"--learning-starts {args.learning_starts} must lie in [{few}, {many}]: "
@@ -315,10 +314,9 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     target_agent, replay = copy.deepcopy(agent), Replay(args.buffer_size // N, N, shape)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, fused=True)
     loss_fn = dqn_loss
-    mode = "reduce-overhead" if device.type == "cuda" else "default"  # with CUDA graphs
-    if args.compile:
-        agent.compile(mode=mode), target_agent.compile(mode=mode)
-        loss_fn = torch.compile(loss_fn, mode=mode)
+    if args.compile:  # with CUDA graphs on a GPU
+        agent.compile(mode="reduce-overhead"), target_agent.compile(mode="reduce-overhead")
+        loss_fn = torch.compile(loss_fn, mode="reduce-overhead")
     if args.resume:
         agent.load_state_dict(saved["agent"]), optimizer.load_state_dict(saved["optimizer"])
         target_agent.load_state_dict(saved["target_agent"])
@@ -336,8 +334,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     run |= {"total_timesteps": args.total_timesteps, "args": asdict(args), "versions": versions, "commit": commit}
     write(run_dir / "config.json", run)
     if args.track:
-        wandb = importlib.import_module("wandb")
-        wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
+        importlib.import_module("wandb").init(project="plainrl", name=run_dir.name, config=run, sync_tensorboard=True)
     atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
 
     episode, done, last100, ended, metrics = np.zeros((2, N)), np.zeros(N, dtype=bool), [], [], []
@@ -353,11 +350,11 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         if global_step >= min(next_save, next_eval) or finished or stop:
             next_save, (name, keys, *rest) = global_step + args.checkpoint_frequency, np.random.get_state()
             random_states = random.getstate(), (name, keys.tolist(), *rest), torch.get_rng_state()
-            progress = {"global_step": global_step, "wall_time_s": saved["wall_time_s"] + time.time() - started}
             kept = f"replay-{global_step}.pt" if args.save_replay else ""
             if kept:
                 write(run_dir / kept, replay.state_dict())
-            write(run_dir / "checkpoint.pt", run | progress | {
+            write(run_dir / "checkpoint.pt", run | {
+                "global_step": global_step, "wall_time_s": saved["wall_time_s"] + time.time() - started,
                 "agent": agent.state_dict(), "target_agent": target_agent.state_dict(), "replay": kept,
                 "optimizer": optimizer.state_dict(), "random_states": (*random_states, torch.cuda.get_rng_state_all())})
             for file in run_dir.glob("replay-*"):  # older, and no checkpoint names it, or cut short by a kill
@@ -415,11 +412,10 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         scalars = {"charts/SPS": sps, "charts/epsilon": epsilon}
         if metrics:
             scalars |= zip(("losses/td_loss", "losses/q_values"), np.mean(metrics, axis=0))
-            metrics = []
         if ended:
             last100 = (last100 + [float(episodic_return) for episodic_return, _ in ended])[-100:]
             scalars |= zip(("charts/episodic_return", "charts/episodic_length"), np.mean(ended, axis=0))
-            ended = []
+        metrics, ended = [], []
         for key, value in scalars.items():
             writer.add_scalar(key, value, global_step)
         status = f"return {np.mean(last100 or [math.nan]):.1f}, SPS {sps:.0f}"

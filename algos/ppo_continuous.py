@@ -115,8 +115,8 @@ def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir: str
     def make_env(index: int) -> gym.Env:
         if not video_dir or index > 2:
             return gym.make(args.env_id)
-        env, first = gym.make(args.env_id, render_mode="rgb_array"), lambda episode: episode == 0
-        return gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", episode_trigger=first)
+        env = gym.make(args.env_id, render_mode="rgb_array")
+        return gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", episode_trigger=lambda n: n == 0)
 
     if backend == "envpool":  # takes its seed here and nowhere else
         config = dict(num_envs=num_envs, num_threads=min(num_envs, os.cpu_count()), seed=seed)
@@ -206,9 +206,8 @@ class Agent(nn.Module):
 
     def to_env(self, action: torch.Tensor) -> torch.Tensor:
         """What the environment gets: the action clipped or squashed to the bounds of the action space."""
-        if self.args.squash:
-            return self.action_low + (self.action_high - self.action_low) * (action.tanh() + 1) / 2
-        return action.clamp(self.action_low, self.action_high)
+        low, high = self.action_low, self.action_high
+        return low + (high - low) * (action.tanh() + 1) / 2 if self.args.squash else action.clamp(low, high)
 
 
 def compute_gae(rewards, values, terminateds, dones, gamma: float, gae_lambda: float) -> torch.Tensor:
@@ -312,9 +311,8 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     agent = Agent(next_obs.shape[1], action_space, args).to(device)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
     policy, gae, loss_fn = agent.get_action, compute_gae, ppo_loss
-    mode = "reduce-overhead" if device.type == "cuda" else "default"  # with CUDA graphs
-    if args.compile:
-        policy, gae, loss_fn = (torch.compile(function, mode=mode) for function in (policy, gae, loss_fn))
+    if args.compile:  # with CUDA graphs on a GPU
+        policy, gae, loss_fn = (torch.compile(function, mode="reduce-overhead") for function in (policy, gae, loss_fn))
     if args.resume:
         agent.load_state_dict(saved["agent"]), optimizer.load_state_dict(saved["optimizer"])
         setters = random.setstate, np.random.set_state, torch.set_rng_state, torch.cuda.set_rng_state_all
@@ -329,8 +327,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     run |= {"total_timesteps": args.total_timesteps, "args": asdict(args), "versions": versions, "commit": commit}
     write(run_dir / "config.json", run)
     if args.track:
-        wandb = importlib.import_module("wandb")
-        wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
+        importlib.import_module("wandb").init(project="plainrl", name=run_dir.name, config=run, sync_tensorboard=True)
     atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
 
     obs = torch.zeros(T + 1, *next_obs.shape, device=device)
@@ -344,8 +341,8 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         if global_step >= min(next_save, next_eval) or finished or stop:
             next_save, (name, keys, *rest) = global_step + args.checkpoint_frequency, np.random.get_state()
             random_states = random.getstate(), (name, keys.tolist(), *rest), torch.get_rng_state()
-            progress = {"global_step": global_step, "wall_time_s": saved["wall_time_s"] + time.time() - started}
-            write(run_dir / "checkpoint.pt", run | progress | {
+            write(run_dir / "checkpoint.pt", run | {
+                "global_step": global_step, "wall_time_s": saved["wall_time_s"] + time.time() - started,
                 "agent": agent.state_dict(), "optimizer": optimizer.state_dict(),
                 "random_states": (*random_states, torch.cuda.get_rng_state_all())})
             writer.flush()

@@ -99,8 +99,8 @@ def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir: str
     def make_env(index: int) -> gym.Env:
         if not video_dir or index > 2:
             return gym.make(args.env_id)
-        env, first = gym.make(args.env_id, render_mode="rgb_array"), lambda episode: episode == 0
-        return gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", episode_trigger=first)
+        env = gym.make(args.env_id, render_mode="rgb_array")
+        return gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", episode_trigger=lambda n: n == 0)
 
     if backend == "envpool":  # takes its seed here and nowhere else
         config = dict(num_envs=num_envs, num_threads=min(num_envs, os.cpu_count()), seed=seed)
@@ -237,8 +237,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     run |= {"total_timesteps": args.total_timesteps, "args": asdict(args), "versions": versions, "commit": commit}
     write(run_dir / "config.json", run)
     if args.track:
-        wandb = importlib.import_module("wandb")
-        wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
+        importlib.import_module("wandb").init(project="plainrl", name=run_dir.name, config=run, sync_tensorboard=True)
     atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
 
     last100, busy = [], []
@@ -249,8 +248,8 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         if global_step >= min(next_save, next_eval) or finished or stop:
             next_save, (name, keys, *rest) = global_step + args.checkpoint_frequency, np.random.get_state()
             random_states = random.getstate(), (name, keys.tolist(), *rest), torch.get_rng_state()
-            progress = {"global_step": global_step, "wall_time_s": saved["wall_time_s"] + time.time() - started}
-            write(run_dir / "checkpoint.pt", run | progress | {
+            write(run_dir / "checkpoint.pt", run | {
+                "global_step": global_step, "wall_time_s": saved["wall_time_s"] + time.time() - started,
                 "agent": agent.state_dict(), "optimizer": optimizer.state_dict(),
                 "random_states": (*random_states, torch.cuda.get_rng_state_all())})
             writer.flush()

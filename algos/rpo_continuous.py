@@ -84,8 +84,7 @@ def check_args(args: Args) -> tuple[str, str]:
     check(whole, f"--num-minibatches must divide num_envs x num_steps = {rows}, and be less than it")
     check(rows <= args.total_timesteps, f"--total-timesteps must be at least num_envs x num_steps = {rows}")
     final = args.rpo_alpha if args.rpo_alpha_final is None else args.rpo_alpha_final  # RPO: alpha can only fall
-    check(0 <= args.rpo_alpha, f"--rpo-alpha must not be negative, but is {args.rpo_alpha}")
-    check(0 <= final <= args.rpo_alpha, f"--rpo-alpha-final must lie in [0, {args.rpo_alpha}], not {final}")
+    check(0 <= final <= args.rpo_alpha, f"0 <= --rpo-alpha-final <= --rpo-alpha must hold: {final} <= {args.rpo_alpha}")
     here = args.device in ("auto", "cpu") or getattr(torch, args.device).is_available()
     check(here, f"--device {args.device} is not there; take --device auto")
     for flag, wanted, package in (("track", args.track, "wandb"), ("capture-video", args.capture_video, "moviepy")):
@@ -120,8 +119,8 @@ def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir: str
     def make_env(index: int) -> gym.Env:
         if not video_dir or index > 2:
             return gym.make(args.env_id)
-        env, first = gym.make(args.env_id, render_mode="rgb_array"), lambda episode: episode == 0
-        return gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", episode_trigger=first)
+        env = gym.make(args.env_id, render_mode="rgb_array")
+        return gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", episode_trigger=lambda n: n == 0)
 
     if backend == "envpool":  # takes its seed here and nowhere else
         config = dict(num_envs=num_envs, num_threads=min(num_envs, os.cpu_count()), seed=seed)
@@ -214,9 +213,8 @@ class Agent(nn.Module):
 
     def to_env(self, action: torch.Tensor) -> torch.Tensor:
         """What the environment gets: the action clipped or squashed to the bounds of the action space."""
-        if self.args.squash:
-            return self.action_low + (self.action_high - self.action_low) * (action.tanh() + 1) / 2
-        return action.clamp(self.action_low, self.action_high)
+        low, high = self.action_low, self.action_high
+        return low + (high - low) * (action.tanh() + 1) / 2 if self.args.squash else action.clamp(low, high)
 
 
 def compute_gae(rewards, values, terminateds, dones, gamma: float, gae_lambda: float) -> torch.Tensor:
@@ -320,9 +318,8 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     agent = Agent(next_obs.shape[1], action_space, args).to(device)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
     policy, gae, loss_fn = agent.get_action, compute_gae, ppo_loss
-    mode = "reduce-overhead" if device.type == "cuda" else "default"  # with CUDA graphs
-    if args.compile:
-        policy, gae, loss_fn = (torch.compile(function, mode=mode) for function in (policy, gae, loss_fn))
+    if args.compile:  # with CUDA graphs on a GPU
+        policy, gae, loss_fn = (torch.compile(function, mode="reduce-overhead") for function in (policy, gae, loss_fn))
     if args.resume:
         agent.load_state_dict(saved["agent"]), optimizer.load_state_dict(saved["optimizer"])
         setters = random.setstate, np.random.set_state, torch.set_rng_state, torch.cuda.set_rng_state_all
@@ -337,8 +334,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     run |= {"total_timesteps": args.total_timesteps, "args": asdict(args), "versions": versions, "commit": commit}
     write(run_dir / "config.json", run)
     if args.track:
-        wandb = importlib.import_module("wandb")
-        wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
+        importlib.import_module("wandb").init(project="plainrl", name=run_dir.name, config=run, sync_tensorboard=True)
     atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
 
     obs = torch.zeros(T + 1, *next_obs.shape, device=device)
@@ -352,8 +348,8 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         if global_step >= min(next_save, next_eval) or finished or stop:
             next_save, (name, keys, *rest) = global_step + args.checkpoint_frequency, np.random.get_state()
             random_states = random.getstate(), (name, keys.tolist(), *rest), torch.get_rng_state()
-            progress = {"global_step": global_step, "wall_time_s": saved["wall_time_s"] + time.time() - started}
-            write(run_dir / "checkpoint.pt", run | progress | {
+            write(run_dir / "checkpoint.pt", run | {
+                "global_step": global_step, "wall_time_s": saved["wall_time_s"] + time.time() - started,
                 "agent": agent.state_dict(), "optimizer": optimizer.state_dict(),
                 "random_states": (*random_states, torch.cuda.get_rng_state_all())})
             writer.flush()
@@ -369,8 +365,8 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         lr = args.learning_rate * (1 - global_step / args.total_timesteps if args.anneal_lr else 1)
         optimizer.param_groups[0]["lr"] = lr
         if args.rpo_alpha_final is not None:  # RPO: linear schedule
-            alpha, final, done_share = args.rpo_alpha, args.rpo_alpha_final, global_step / args.total_timesteps
-            agent.rpo_alpha.fill_(alpha + (final - alpha) * done_share)
+            share = global_step / args.total_timesteps
+            agent.rpo_alpha.fill_(args.rpo_alpha + (args.rpo_alpha_final - args.rpo_alpha) * share)
         for t in range(T):
             with torch.inference_mode():
                 obs[t] = torch.from_numpy(next_obs)

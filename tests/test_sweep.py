@@ -207,14 +207,33 @@ def test_missing_ray(folder, capsys, monkeypatch):
     assert stopped.value.code == 2 and "pip install -r requirements-cluster.txt" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("name", "runs"), [("atari", 27), ("classic", 109)])
-def test_declared_sweeps(tmp_path, name, runs):
-    """Would break: a flag that one of the files does not have; a dry run that starts something."""
-    line, variables = ["bash", ROOT / f"scripts/{name}.sh", "--dry-run"], os.environ | {"RUNS": str(tmp_path / "runs")}
+STUB = """#!/bin/sh
+[ "$1" = - ] && exec {python} "$@"  # not a sweep: copies of a file with a line changed
+printf '%s\\t' "$@" && echo
+"""
+
+
+@pytest.mark.parametrize(("name", "runs"), [("atari", 27), ("atari_mistakes", 15), ("classic", 109)])
+def test_declared_sweeps(tmp_path, monkeypatch, capsys, name, runs):
+    """Would break: a flag that one of the files does not have; a dry run that starts something. The script's python is
+    one that writes its arguments down: the sweeps are made here, in one process."""
+    python, folder = tmp_path / "bin" / "python", tmp_path / "runs"
+    python.parent.mkdir()
+    python.write_text(STUB.format(python=shlex.quote(sys.executable)))
+    python.chmod(0o755)
+    variables = os.environ | {"RUNS": str(folder), "PATH": f"{python.parent}:{os.environ['PATH']}"}
+    line = ["bash", ROOT / f"scripts/{name}.sh", "--dry-run"]
     process = subprocess.run(line, env=variables, cwd=tmp_path, text=True, capture_output=True)
-    assert process.returncode == 0 and not list(tmp_path.iterdir()), process.stderr
-    starts = process.stdout.splitlines()
+    assert process.returncode == 0, process.stderr
+    monkeypatch.chdir(ROOT)
+    for line in process.stdout.splitlines():
+        script, *flags = line.split("\t")[:-1]
+        ours, _, common = (" ".join(flags)).partition(" -- ")
+        assert script == "scripts/sweep.py"
+        assert sweep.main(sweep.tyro.cli(sweep.Options, args=ours.split()), common.split()) == 0
+    starts = capsys.readouterr().out.splitlines()
     assert len(starts) == runs and all(line.startswith("start ") for line in starts)
+    assert [path.name for path in folder.rglob("*") if path.suffix != ".py"] in ([], ["mistakes"])
 
 
 def test_dry_run(folder, capsys):
