@@ -79,8 +79,7 @@ def check_args(args: Args) -> tuple[str, str]:
         check(0 <= getattr(args, name) <= 1, f"--{name.replace('_', '-')} must be in [0, 1], not {getattr(args, name)}")
     check(args.buffer_size >= 8 * args.num_envs, f"--buffer-size must be at least 8 x num_envs = {8 * args.num_envs}")
     few, many = 3 * args.num_envs, args.buffer_size - args.buffer_size % args.num_envs  # the newest row cannot be drawn
-    check(few <= args.learning_starts <= many, f"--learning-starts {args.learning_starts} must lie in [{few}, {many}]: "
-          "at least 3 steps of each environment, at most --buffer-size")
+    check(few <= args.learning_starts <= many, f"--learning-starts {args.learning_starts} is not in [{few}, {many}]")
     check(args.learning_starts < args.total_timesteps, "--learning-starts must be less than --total-timesteps")
     here = args.device in ("auto", "cpu") or getattr(torch, args.device).is_available()
     check(here, f"--device {args.device} is not there; take --device auto")
@@ -206,10 +205,9 @@ def td_target(reward, terminal, next_values, next_chooser, gamma: float) -> torc
     return reward + gamma * next_values.gather(-1, best).squeeze(-1) * (1 - terminal)
 
 
-def dqn_loss(agent: Agent, target_agent: Agent, args: Args, obs, next_obs, action, reward, terminal):
-    """Loss of a batch, tensors (batch_size, ...), and [td_loss, q_values]."""
+def dqn_loss(agent: Agent, args: Args, obs, next_obs, action, reward, terminal, next_values):
+    """Loss of a batch, tensors (batch_size, ...), and [td_loss, q_values]; next_values are the target network's."""
     with torch.no_grad():
-        next_values = target_agent(next_obs)
         next_chooser = agent(next_obs) if args.double_dqn else next_values
         target = td_target(reward, terminal, next_values, next_chooser, args.gamma)
     value = agent(obs).gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
@@ -219,13 +217,19 @@ def dqn_loss(agent: Agent, target_agent: Agent, args: Args, obs, next_obs, actio
 
 
 def update(agent: Agent, target_agent: Agent, optimizer, args: Args, batch: tuple, loss_fn=dqn_loss) -> torch.Tensor:
-    """One step on a batch of dqn_loss's tensors; its metrics, (2,)."""
-    loss, metrics = loss_fn(agent, target_agent, args, *batch)
-    optimizer.zero_grad()
-    loss.backward()
-    nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], args.max_grad_norm)
-    optimizer.step()
-    return metrics.clone()
+    """A step for each batch_size rows of `batch`, dqn_loss's tensors but the last; the mean of its metrics, (2,).
+    The target network changes in none of these steps, so it values the next observations of all of them at once."""
+    with torch.no_grad():
+        next_values = target_agent(batch[1]).clone()
+    metrics = []
+    for minibatch in zip(*(tensor.split(args.batch_size) for tensor in (*batch, next_values))):
+        loss, mb_metrics = loss_fn(agent, args, *minibatch)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], args.max_grad_norm)
+        optimizer.step()
+        metrics.append(mb_metrics.clone())
+    return torch.stack(metrics).mean(0)
 
 
 @torch.inference_mode()
@@ -285,10 +289,9 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     agent = Agent(obs.shape[1], int(envs.single_action_space.n), args).to(device)
     target_agent, replay = copy.deepcopy(agent), Replay(args.buffer_size // N, N, obs.shape[1])
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, fused=True)
-    loss_fn = dqn_loss
-    if args.compile:  # with CUDA graphs on a GPU
+    loss_fn = torch.compile(dqn_loss, mode="reduce-overhead") if args.compile else dqn_loss  # CUDA graphs on a GPU
+    if args.compile:
         agent.compile(mode="reduce-overhead"), target_agent.compile(mode="reduce-overhead")
-        loss_fn = torch.compile(loss_fn, mode="reduce-overhead")
     if args.resume:
         agent.load_state_dict(saved["agent"]), optimizer.load_state_dict(saved["optimizer"])
         target_agent.load_state_dict(saved["target_agent"])
@@ -366,10 +369,9 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
 
         learns = replay.filled * N >= args.learning_starts
         updates = learns * (global_step // args.train_frequency - first_step // args.train_frequency)
-        batches = (tuple(tensor.to(device) for tensor in replay.sample(args.batch_size)) for _ in range(updates))
-        losses = [update(agent, target_agent, optimizer, args, batch, loss_fn) for batch in batches]
-        if losses:
-            metrics.append(torch.stack(losses).mean(0).tolist())
+        if updates:
+            batch = tuple(tensor.to(device) for tensor in replay.sample(updates * args.batch_size))
+            metrics.append(update(agent, target_agent, optimizer, args, batch, loss_fn).tolist())
             check(np.isfinite(metrics[-1]).all(), f"non-finite loss at step {global_step}; last good state: {run_dir}")
         if learns and global_step // args.target_network_frequency > first_step // args.target_network_frequency:
             with torch.no_grad():

@@ -237,7 +237,7 @@ def weights(agent) -> list[torch.Tensor]:
 def test_dqn_step_equals_stable_baselines3(flags):
     """Would break: another loss, a target from the online network, gradients clipped otherwise."""
     algo = load("dqn_atari")
-    agent, args = make_agent(algo, **flags)
+    agent, args = make_agent(algo, batch_size=ROWS, **flags)
     target_agent, _ = make_agent(algo, seed=2)
     model = in_stable_baselines3(DQN, agent, args, buffer_size=ROWS, batch_size=ROWS)
     for theirs, ours in zip(model.policy.q_net_target.parameters(), target_agent.parameters()):
@@ -273,9 +273,9 @@ def test_dqn_loss_by_hand(double):
     target_agent, _ = make_agent(algo, seed=3)
     obs, next_obs, action = observations(4), observations(4), torch.tensor([0, 1, 2, 3])
     reward, terminal = torch.tensor([1.0, -1, 0, 1]), torch.tensor([0.0, 0, 1, 0])
-    loss, _ = algo.dqn_loss(agent, target_agent, args, obs, next_obs, action.byte(), reward, terminal)
     with torch.no_grad():
         online, later, target = agent(obs), agent(next_obs), target_agent(next_obs)
+    loss, _ = algo.dqn_loss(agent, args, obs, next_obs, action.byte(), reward, terminal, target)
     assert not torch.equal(later.argmax(-1), target.argmax(-1))
     errors = []
     for k in range(4):

@@ -26,9 +26,9 @@ def record(small, monkeypatch, tmp_path):
     def run(**flags):
         updates, choices, get_action = [], [], small.Agent.get_action
 
-        def before_update(agent, target_agent, *_):
+        def before_update(agent, target_agent, optimizer, args, batch, *_):
             both = [[p.detach().clone() for p in network.parameters()] for network in (agent, target_agent)]
-            updates.append((len(FakeAtari.rows), *both))
+            updates.extend([(len(FakeAtari.rows), *both)] * (len(batch[0]) // args.batch_size))
 
         def choose(agent, obs, epsilon):
             choices.append((len(FakeAtari.rows), epsilon))

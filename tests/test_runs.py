@@ -203,6 +203,7 @@ print(json.dumps(steps))
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("algo", ["ppo_continuous"], indirect=True)  # rpo_continuous.py and ppo.py save as it does
 def test_kill_at_20_random_moments(algo, tmp_path):
     """Would break: a checkpoint written in place, which a kill leaves half-written; one that cannot be resumed."""
     (tmp_path / "killer.py").write_text(KILLER)

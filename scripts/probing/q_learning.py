@@ -61,22 +61,17 @@ def td_loss(subject: Subject):
     for double, kind in [(double, kind) for double in (False, True) for kind in kinds]:
         args = subject.args(module, double_dqn=double, **({"loss": kind} if kind else {}))
         agent, batch = minibatch(subject, module, args)
-        target_agent = subject.agent(module, args, seed=1)
         rows, shifts = len(batch["x"]), [torch.zeros(len(batch["x"]), NUM_ACTIONS, requires_grad=True) for _ in "abc"]
-        forwards = {"online": agent.forward, "target": target_agent.forward}
 
         def online(obs, now=batch["x"], forward=agent.forward, shifts=shifts):
             return forward(obs) + shifts[0 if obs is now else 1]
 
-        def target(obs, forward=target_agent.forward, shifts=shifts):
-            return forward(obs) + shifts[2]
-
+        next_values = batch["next_values"]
         with torch.no_grad():
-            values = forwards["online"](batch["x"]).double().numpy()
-            next_values = forwards["target"](batch["next_obs"])
-            chooser = forwards["online"](batch["next_obs"]) if double else next_values
-        with patch.object(agent, "forward", online), patch.object(target_agent, "forward", target):
-            loss = subject.loss(module, agent, args, batch, target_agent)
+            values = agent(batch["x"]).double().numpy()
+            chooser = agent(batch["next_obs"]) if double else next_values
+        with patch.object(agent, "forward", online):
+            loss = subject.loss(module, agent, args, batch | {"next_values": next_values + shifts[2]})
         slopes = torch.autograd.grad(loss, shifts, allow_unused=True) if loss.requires_grad else [None] * 3
         ours, *through = (np.zeros_like(values) if s is None else s.double().numpy() for s in slopes)
         right = targets(batch["reward"], batch["terminal"], next_values, chooser, args.gamma)
@@ -164,7 +159,9 @@ def update_frequency(subject: Subject):
     found = []
     for trace in (subject.trace, Trace(subject, train_frequency=3, total_timesteps=120, batch_size=2)):
         args, steps, N = trace.args, [0, *trace.steps], trace.args.num_envs
-        made = np.bincount([record["tick"] for record in trace.updates], minlength=len(steps))
+        made = np.bincount(
+            [record["tick"] for record in trace.updates for _ in record["minibatches"]], minlength=len(steps)
+        )
         due = [0] + [after // args.train_frequency - before // args.train_frequency for before, after in
                      zip(steps, steps[1:])]  # fmt: skip
         first = int(np.flatnonzero(made)[0])

@@ -26,12 +26,14 @@ def gradient_clipping(subject: Subject):
 def fresh_gradients(subject: Subject):
     """With a learning rate of 0 and one minibatch of everything, every step sees the same gradient."""
     module, norms = subject.load(), []
-    args = subject.args(module, num_envs=4, num_steps=16, num_minibatches=1, update_epochs=4, max_grad_norm=1e9)
+    whole = {"num_envs": 4, "num_steps": 16, "num_minibatches": 1, "batch_size": 64}
+    args = subject.args(module, update_epochs=4, max_grad_norm=1e9, **whole)
     agent, batch = minibatch(subject, module, args, 64)
     optimizer = torch.optim.SGD(agent.parameters(), lr=0.0)
     parameters = list(agent.parameters())
     optimizer.register_step_pre_hook(lambda *_: norms.append(float(sum(p.grad.norm() ** 2 for p in parameters) ** 0.5)))
     given = {"agent": agent, "target_agent": agent, "optimizer": optimizer, "args": args}
+    batch.pop("next_values", None)  # update asks the target network
     given |= {"batch": tuple(batch.values()), "valid_rows": torch.arange(64)}
     wanted = inspect.signature(module.update).parameters
     for _ in range(1 if "ratio" in subject.kinds else 4):  # an update is one step where there are no epochs

@@ -217,12 +217,11 @@ class Subject:
             return agent.to_env(agent.actor_mean(x))
         return self.outputs(agent, x)[0].argmax(-1)
 
-    def loss(self, module, agent, args, batch: dict, target=None):
-        """The loss of a batch of tensors by name; `target` is Q-learning's target network."""
+    def loss(self, module, agent, args, batch: dict):
+        """The loss of a batch of tensors by name."""
         function = getattr(module, self.loss_name)
-        agents = [agent, target or agent][: 1 + ("q-learning" in self.kinds)]
-        first = list(inspect.signature(function).parameters)[len(agents) + 1]
-        return function(*agents, args, **{first if name == "x" else name: tensor for name, tensor in batch.items()})[0]
+        first = list(inspect.signature(function).parameters)[2]
+        return function(agent, args, **{first if name == "x" else name: tensor for name, tensor in batch.items()})[0]
 
     @cached_property
     def trace(self) -> "Trace":
@@ -275,7 +274,7 @@ class Trace:
             with torch.no_grad(), torch.random.fork_rng():
                 if q_learning:
                     row["values"], row["next_online"] = agent(row["x"]), agent(row["next_obs"])
-                    row["next_target"] = call[1](row["next_obs"])
+                    row["next_target"] = self.target(row["next_obs"])
                 else:
                     _, row["logprob"], row["entropy"] = subject.act(agent, row["x"], row["action"])
                     row["value"] = subject.value(agent, row["x"])
@@ -482,6 +481,7 @@ def minibatch(subject: Subject, module, args, rows: int = 64) -> tuple:
         if "q-learning" in subject.kinds:
             batch = {"x": x, "next_obs": subject.observations(rows), "action": subject.actions(rows)}
             batch |= {"reward": 2 * torch.randn(rows), "terminal": (torch.rand(rows) < 0.3).float()}
+            batch["next_values"] = torch.randn(rows, NUM_ACTIONS)
             return agent, {name: batch[name] for name in subject.loss_names}
         action, logprob, _ = subject.act(agent, x)
         value = subject.value(agent, x)
