@@ -112,10 +112,9 @@ def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir: str
     `done` is a reset row, whose action is ignored. With video_dir the first 3 film their first episode."""
 
     def make_env(index: int) -> gym.Env:
-        if not video_dir or index > 2:
-            return gym.make(args.env_id)
-        env = gym.make(args.env_id, render_mode="rgb_array")
-        return gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", episode_trigger=lambda n: n == 0)
+        film = video_dir and index < 3
+        env = gym.make(args.env_id, **({"render_mode": "rgb_array"} if film else {}))
+        return gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", lambda n: n == 0) if film else env
 
     if backend == "envpool":  # takes its seed here and nowhere else
         config = dict(num_envs=num_envs, num_threads=min(num_envs, os.cpu_count()), seed=seed)
@@ -153,12 +152,32 @@ def layer_init(layer: nn.Linear, std: float = math.sqrt(2)) -> nn.Linear:
     return layer
 
 
+class TanhFunction(torch.autograd.Function):
+    """tanh(x) = 2 sigmoid(2x) - 1: on a CPU PyTorch's sigmoid is several times as fast as its tanh."""
+    @staticmethod
+    def forward(ctx, x: torch.Tensor) -> torch.Tensor:
+        y = (2 * x).sigmoid_().mul_(2).sub_(1)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad: torch.Tensor) -> torch.Tensor:
+        (y,) = ctx.saved_tensors
+        return torch.addcmul(grad, grad * y, y, value=-1)
+
+
+class Tanh(nn.Module):
+    """nn.Tanh, faster on a CPU."""
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.tanh() if x.is_cuda else TanhFunction.apply(x)
+
+
 class Agent(nn.Module):
     """A network for the logarithms of the actions' odds, and a value network."""
     def __init__(self, obs_dim: int, num_actions: int, args: Args):
         super().__init__()
         def mlp(out_dim: int, std: float) -> nn.Sequential:
-            act = getattr(nn, args.activation)
+            act = Tanh if args.activation == "Tanh" else nn.SiLU
             hidden = layer_init(nn.Linear(obs_dim, 64)), act(), layer_init(nn.Linear(64, 64)), act()
             return nn.Sequential(*hidden, layer_init(nn.Linear(64, out_dim), std))
 

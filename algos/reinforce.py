@@ -97,10 +97,9 @@ def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir: str
     `done` is a reset row, whose action is ignored. With video_dir the first 3 film their first episode."""
 
     def make_env(index: int) -> gym.Env:
-        if not video_dir or index > 2:
-            return gym.make(args.env_id)
-        env = gym.make(args.env_id, render_mode="rgb_array")
-        return gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", episode_trigger=lambda n: n == 0)
+        film = video_dir and index < 3
+        env = gym.make(args.env_id, **({"render_mode": "rgb_array"} if film else {}))
+        return gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", lambda n: n == 0) if film else env
 
     if backend == "envpool":  # takes its seed here and nowhere else
         config = dict(num_envs=num_envs, num_threads=min(num_envs, os.cpu_count()), seed=seed)

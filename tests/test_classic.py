@@ -468,3 +468,15 @@ def test_cartpole(name, flags, least, tmp_path):
     algo = load(name)
     summary = algo.train(algo.Args(env_id="CartPole-v1", runs_dir=str(tmp_path), **flags))
     assert summary.get("best_return_mean", summary["eval_return_mean"]) >= least
+
+
+def test_tanh():
+    """Would break: another function than tanh, another derivative."""
+    algo = load("ppo")
+    x = torch.cat([torch.linspace(-100, 100, 401), torch.linspace(-1, 1, 401)]).requires_grad_()
+    weights = torch.randn(x.shape)
+    results = [(y, *torch.autograd.grad((weights * y).sum(), x)) for y in (algo.Tanh()(x), x.tanh())]
+    for ours, theirs in zip(*results):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+    exact = x.detach()[::40].double().requires_grad_()
+    assert torch.autograd.gradcheck(algo.Tanh(), exact)
