@@ -39,7 +39,7 @@ class Args:
     capture_video: bool = False  # record the first 3 episodes of every evaluation as mp4 in the run folder
     track: bool = False  # send the run to Weights & Biases as well, project plainrl
     compile: bool = False  # torch.compile for networks and loss, with CUDA graphs on a GPU
-    torch_threads: int = 1  # CPU threads of PyTorch; networks this small are slower with more
+    torch_threads: int = 1  # CPU threads of PyTorch; 2 are faster while a core is free, and far slower where none is
     env_id: str = "CartPole-v1"  # a Gymnasium or EnvPool id with Box observations and Discrete actions
     env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"  # auto takes EnvPool where it has the environment
     num_envs: int = 16  # parallel environments

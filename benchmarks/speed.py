@@ -46,7 +46,12 @@ ZOO = {
 # our file, stable-baselines3's class, and our flags, beside the defaults. DQN learns from the first thousand steps on,
 # with the exploration of later, so that the measurement has what the long rest of a run has.
 CASES = {
-    "discrete": {"PPO": ("ppo.py", "PPO", {}), "DQN": ("dqn.py", "DQN", {"start_e": 0.05, "eval_frequency": 0})},
+    "discrete": {
+        "PPO": ("ppo.py", "PPO", {}),
+        "PPO, 2 threads": ("ppo.py", "PPO", {"torch_threads": 2}),
+        "DQN": ("dqn.py", "DQN", {"start_e": 0.05, "eval_frequency": 0}),
+        "DQN, 2 threads": ("dqn.py", "DQN", {"start_e": 0.05, "eval_frequency": 0, "torch_threads": 2}),
+    },
     "atari": {
         "PPO": ("ppo_atari.py", "PPO", {}),
         "PPO fast": ("ppo_atari.py", "PPO", {"num_envs": 32, "num_minibatches": 8}),
@@ -72,7 +77,7 @@ ENV_IDS = {"continuous": tuple(ZOO), "discrete": ("CartPole-v1",), "atari": ("Br
 class Args:
     suite: Literal["continuous", "discrete", "atari"] = "continuous"  # what is measured
     env_ids: tuple[str, ...] = ()  # default: BipedalWalker-v3 and Pendulum-v1, CartPole-v1, or BreakoutNoFrameskip-v4
-    cases: tuple[str, ...] = ()  # of the suites discrete and Atari: some of PPO, PPO fast, A2C, DQN; default: all
+    cases: tuple[str, ...] = ()  # of the suites discrete and Atari, such as DQN; default: all
     repeats: int = 3  # rounds per environment; round r runs every side once, with seed r
     seconds: float = 25.0  # length of a measurement, warm-up not counted
     max_rollout: int = 8192  # most steps per rollout at the Zoo's settings, whose n_steps is cut to it; 0 cuts nothing
