@@ -10,6 +10,7 @@ for name, entry_point, limit, kwargs in (
     ("CartPoleEndless-v0", "cartpole:CartPoleEndless", None, {}),
     ("PhysicsCartPole-v0", "physics_cartpole:PhysicsCartPole", 500, {}),
     ("BalancingPlate-v0", "balancing_plate:BalancingPlate", 6000, {}),
+    ("BalancingPlateStacked-v0", "balancing_plate:StackedPlate", 1500, {}),
     ("BalancingPlateContinuous-v0", "balancing_plate:BalancingPlate", 6000, {"continuous": True}),
 ):
     gym.register(name, f"{__name__}.{entry_point}", max_episode_steps=limit, kwargs=kwargs)

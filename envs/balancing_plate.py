@@ -1,5 +1,7 @@
 """A ball on a plate that tilts about two axes, in a physics engine."""
 
+from collections import deque
+
 import gymnasium as gym
 import numpy as np
 
@@ -7,6 +9,8 @@ from envs.mujoco_env import MujocoEnv
 
 HINGES, THICKNESS, RADIUS, DROP = 0.15, 0.02, 0.02, 0.20  # m: height of the hinges; plate; ball; height of the fall
 TORQUE = 0.0003  # N m
+CENTRE = np.array([0, 0, HINGES + THICKNESS / 2 + RADIUS, 0, 0, 0, 0, 0], np.float32)  # the ball lies at the centre
+UNITS = np.array([0.05, 0.05, 0.05, 0.2, 0.2, 0.2, 0.05, 0.05], np.float32)  # m, m/s, rad
 TORQUES = TORQUE * np.array([[1, 0], [-1, 0], [0, 1], [0, -1]])  # of the four actions, about x and about y
 
 XML = f"""
@@ -50,12 +54,12 @@ class BalancingPlate(MujocoEnv):
         x). Ball: radius 0.02 m, 0.7 g, solid; it rolls without slipping.
     Observation: Box(8), float32: position of the ball's centre (x, y, z in m, z above the floor), its velocity (m/s),
         pitch, roll. The plate's angular speeds are not in it. The bounds are never reached before an episode's end.
-    Action, for 0.01 s (100 decisions a second): Discrete(4), a torque of 0.0003 N m, 0 and 1 about x (positive,
-        negative), 2 and 3 about y; there is none on the other axis. With continuous=True Box(-1, 1, (2,)): the torques
-        about x and y in units of 0.0003 N m, clipped.
-    Reward: 1 for each step, also for the one that ends the episode.
-    Terminated: the ball's centre is lower than 0.1 m.
-    Truncated: after 6000 steps, 60 s (by gym.make's time limit).
+    Action, for frame_skip x 0.01 s (100 decisions a second): Discrete(4), a torque of 0.0003 N m, 0 and 1 about x
+        (positive, negative), 2 and 3 about y; there is none on the other axis. With continuous=True Box(-1, 1, (2,)):
+        the torques about x and y in units of 0.0003 N m, clipped.
+    Reward: frame_skip for each step, also for the one that ends the episode: 100 for a second.
+    Terminated: the ball's centre is lower than 0.1 m at the end of an action.
+    Truncated: after 6000 steps, 60 s with a frame_skip of 1 (by gym.make's time limit).
     Start: level plate at rest; the ball at rest, 0.20 m of air under it, x and y uniform in +-0.01 m.
 
     How hard it is: the ball's weight at 0.044 m from the centre is as strong as the motor, and without control its
@@ -65,9 +69,9 @@ class BalancingPlate(MujocoEnv):
     the impact and rests 0.05 mm deep.
     """
 
-    def __init__(self, continuous: bool = False, render_mode: str | None = None):
-        super().__init__(XML, substeps=5, render_mode=render_mode)
-        self.continuous = continuous
+    def __init__(self, continuous: bool = False, frame_skip: int = 1, render_mode: str | None = None):
+        super().__init__(XML, substeps=5 * frame_skip, render_mode=render_mode)
+        self.continuous, self.frame_skip = continuous, frame_skip
         box = gym.spaces.Box(-1, 1, (2,), np.float32)
         self.action_space = box if continuous else gym.spaces.Discrete(4)
         high = np.array([2, 2, 2, 10, 10, 10, np.pi, np.pi], dtype=np.float32)
@@ -84,8 +88,33 @@ class BalancingPlate(MujocoEnv):
         if not self.continuous and action not in self.action_space:
             raise ValueError(f"{action!r} is none of the actions 0 to 3")
         self.advance(TORQUE * np.clip(action, -1, 1) if self.continuous else TORQUES[action])
-        return self.observe(), 1.0, bool(self.data.qpos[4] < 0.1), False, {}
+        return self.observe(), float(self.frame_skip), bool(self.data.qpos[4] < 0.1), False, {}
 
     def observe(self) -> np.ndarray:
         qpos, qvel = self.data.qpos, self.data.qvel
         return np.concatenate([qpos[2:5], qvel[2:5], qpos[:2]], dtype=np.float32)
+
+
+class StackedPlate(BalancingPlate):
+    """The plate with four actions, for agents that neither remember nor normalise, such as dqn.py.
+
+    Observation: Box(8 x frame_stack), float32: the last frame_stack ones of BalancingPlate, oldest first, so that the
+        plate's angular speed can be seen; after a reset all are the first. Each number minus CENTRE and in units of
+        UNITS, so that those of a balanced ball are of the size of 1.
+    Everything else as there, with a frame_skip of 4: 25 decisions a second.
+    """
+
+    def __init__(self, frame_skip: int = 4, frame_stack: int = 3, render_mode: str | None = None):
+        super().__init__(frame_skip=frame_skip, render_mode=render_mode)
+        low, high = ((bound - CENTRE) / UNITS for bound in (self.observation_space.low, self.observation_space.high))
+        self.observation_space = gym.spaces.Box(np.tile(low, frame_stack), np.tile(high, frame_stack), dtype=np.float32)
+        self.seen = deque(maxlen=frame_stack)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None):
+        self.seen.clear()
+        return super().reset(seed=seed)
+
+    def observe(self) -> np.ndarray:
+        obs = (super().observe() - CENTRE) / UNITS
+        self.seen.extend([obs] * max(1, self.seen.maxlen - len(self.seen)))
+        return np.concatenate(self.seen)

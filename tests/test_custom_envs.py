@@ -15,7 +15,8 @@ from gymnasium.utils.env_checker import check_env
 
 PIXELS, ENDLESS, PHYSICS = "envs:CartPolePixels-v0", "envs:CartPoleEndless-v0", "envs:PhysicsCartPole-v0"
 PLATE, PLATE_BOX = "envs:BalancingPlate-v0", "envs:BalancingPlateContinuous-v0"
-MUJOCO = [PHYSICS, PLATE, PLATE_BOX]
+STACKED = "envs:BalancingPlateStacked-v0"
+MUJOCO = [PHYSICS, PLATE, PLATE_BOX, STACKED]
 EVERY = pytest.mark.parametrize("env_id", [PIXELS, ENDLESS, *MUJOCO])
 PLATES = pytest.mark.parametrize("env_id", [PLATE, PLATE_BOX])
 INERTIA = 0.3 * (0.3**2 + 0.02**2) / 12  # kg m2, of the plate about a hinge
@@ -475,3 +476,20 @@ def test_plate_falls_without_control():
         env = gym.make(PLATE)
         env.reset(seed=action)
         assert any(env.step(2 * (step % 2) + action)[2] for step in range(1500))
+
+
+def test_stacked_plate():
+    """Would break: another order, other units or another task than the plate's; a step that pays for one of four."""
+    plate, stack = gym.make(PLATE), gym.make(STACKED)
+    assert stack.spec.max_episode_steps * 4 == plate.spec.max_episode_steps
+    assert stack.observation_space.shape == (24,) and stack.action_space == plate.action_space
+    centre, units = np.array([0, 0, 0.18, 0, 0, 0, 0, 0]), np.array([0.05] * 3 + [0.2] * 3 + [0.05] * 2)
+    seen, obs = [plate.reset(seed=3)[0]] * 3, stack.reset(seed=3)[0]
+    for step in range(60):
+        np.testing.assert_allclose(obs, ((seen[-3:] - centre) / units).ravel(), atol=1e-5)
+        action = step * 7 % 4
+        obs, reward, terminated, *_ = stack.step(action)
+        rewards = [plate.step(action) for _ in range(4)]
+        seen.append(rewards[-1][0])
+        assert reward == sum(row[1] for row in rewards) and terminated == rewards[-1][2]
+    assert np.ptp(seen, axis=0).min() > 0.001
