@@ -59,7 +59,7 @@ class Args:
     vf_coef: float = 0.5  # weight of the value loss
     max_grad_norm: float = 0.5  # largest norm of the gradient
     target_kl: float | None = None  # stop the epochs of an update once the approximate KL exceeds this
-    activation: Literal["Tanh", "SiLU"] = "Tanh"  # of the hidden layers; SiLU is faster on a CPU, and explores less
+    activation: Literal["Tanh", "SiLU"] = "Tanh"  # of the hidden layers; SiLU explores less: see docs/classic.md
 
 
 def check(ok, message: str) -> None:
