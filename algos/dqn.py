@@ -39,7 +39,7 @@ class Args:
     capture_video: bool = False  # record the first 3 episodes of every evaluation as mp4 in the run folder
     track: bool = False  # send the run to Weights & Biases as well, project plainrl
     compile: bool = False  # torch.compile for networks and loss, with CUDA graphs on a GPU
-    torch_threads: int = 1  # CPU threads of PyTorch; 2 are faster while a core is free, and far slower where none is
+    torch_threads: int = 1  # CPU threads of PyTorch; more gain little, and lose much where no core is free
     env_id: str = "CartPole-v1"  # a Gymnasium or EnvPool id with Box observations and Discrete actions
     env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"  # auto takes EnvPool where it has the environment
     num_envs: int = 16  # parallel environments
@@ -79,7 +79,8 @@ def check_args(args: Args) -> tuple[str, str]:
         check(0 <= getattr(args, name) <= 1, f"--{name.replace('_', '-')} must be in [0, 1], not {getattr(args, name)}")
     check(args.buffer_size >= 8 * args.num_envs, f"--buffer-size must be at least 8 x num_envs = {8 * args.num_envs}")
     few, many = 3 * args.num_envs, args.buffer_size - args.buffer_size % args.num_envs  # the newest row cannot be drawn
-    check(few <= args.learning_starts <= many, f"--learning-starts {args.learning_starts} is not in [{few}, {many}]")
+    check(few <= args.learning_starts <= many, f"--learning-starts {args.learning_starts} must lie in [{few}, {many}]: "
+          "at least 3 steps of each environment, at most --buffer-size")
     check(args.learning_starts < args.total_timesteps, "--learning-starts must be less than --total-timesteps")
     here = args.device in ("auto", "cpu") or getattr(torch, args.device).is_available()
     check(here, f"--device {args.device} is not there; take --device auto")
@@ -308,7 +309,8 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     run |= {"total_timesteps": args.total_timesteps, "args": asdict(args), "versions": versions, "commit": commit}
     write(run_dir / "config.json", run)
     if args.track:
-        importlib.import_module("wandb").init(project="plainrl", name=run_dir.name, config=run, sync_tensorboard=True)
+        wandb = importlib.import_module("wandb")
+        wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
     atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
 
     episode, done, last100, ended, metrics = np.zeros((2, N)), np.zeros(N, dtype=bool), [], [], []

@@ -82,7 +82,8 @@ def check_args(args: Args) -> None:
         check(0 <= getattr(args, name) <= 1, f"--{name.replace('_', '-')} must be in [0, 1], not {getattr(args, name)}")
     check(args.buffer_size >= 8 * args.num_envs, f"--buffer-size must be at least 8 x num_envs = {8 * args.num_envs}")
     few, many = 3 * args.num_envs, args.buffer_size - args.buffer_size % args.num_envs  # the newest row cannot be drawn
-    check(few <= args.learning_starts <= many, f"--learning-starts {args.learning_starts} is not in [{few}, {many}]")
+    check(few <= args.learning_starts <= many, f"--learning-starts {args.learning_starts} must lie in [{few}, {many}]: "
+          "at least 3 steps of each environment, at most --buffer-size")
     check(args.learning_starts < args.total_timesteps, "--learning-starts must be less than --total-timesteps")
     here = args.device in ("auto", "cpu") or getattr(torch, args.device).is_available()
     check(here, f"--device {args.device} is not there; take --device auto")
@@ -337,7 +338,8 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     run |= {"total_timesteps": args.total_timesteps, "args": asdict(args), "versions": versions, "commit": commit}
     write(run_dir / "config.json", run)
     if args.track:
-        importlib.import_module("wandb").init(project="plainrl", name=run_dir.name, config=run, sync_tensorboard=True)
+        wandb = importlib.import_module("wandb")
+        wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
     atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
 
     episode, done, last100, ended, metrics = np.zeros((2, N)), np.zeros(N, dtype=bool), [], [], []

@@ -153,7 +153,7 @@ def layer_init(layer: nn.Linear, std: float = math.sqrt(2)) -> nn.Linear:
 
 
 class TanhFunction(torch.autograd.Function):
-    """tanh(x) = 2 sigmoid(2x) - 1: on a CPU PyTorch's sigmoid is several times as fast as its tanh."""
+    """tanh(x) = 2 sigmoid(2x) - 1: of large tensors on a CPU PyTorch's sigmoid is several times as fast as its tanh."""
     @staticmethod
     def forward(ctx, x: torch.Tensor) -> torch.Tensor:
         y = (2 * x).sigmoid_().mul_(2).sub_(1)
@@ -167,7 +167,7 @@ class TanhFunction(torch.autograd.Function):
 
 
 class Tanh(nn.Module):
-    """nn.Tanh, faster on a CPU."""
+    """nn.Tanh, in updates on a CPU faster."""
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.tanh() if x.is_cuda else TanhFunction.apply(x)
 
@@ -177,7 +177,7 @@ class Agent(nn.Module):
     def __init__(self, obs_dim: int, num_actions: int, args: Args):
         super().__init__()
         def mlp(out_dim: int, std: float) -> nn.Sequential:
-            act = Tanh if args.activation == "Tanh" else nn.SiLU
+            act = Tanh if args.activation == "Tanh" else getattr(nn, args.activation)
             hidden = layer_init(nn.Linear(obs_dim, 64)), act(), layer_init(nn.Linear(64, 64)), act()
             return nn.Sequential(*hidden, layer_init(nn.Linear(64, out_dim), std))
 
@@ -318,7 +318,8 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     run |= {"total_timesteps": args.total_timesteps, "args": asdict(args), "versions": versions, "commit": commit}
     write(run_dir / "config.json", run)
     if args.track:
-        importlib.import_module("wandb").init(project="plainrl", name=run_dir.name, config=run, sync_tensorboard=True)
+        wandb = importlib.import_module("wandb")
+        wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
     atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
 
     obs = torch.zeros(T + 1, *next_obs.shape, device=device)

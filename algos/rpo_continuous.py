@@ -84,7 +84,7 @@ def check_args(args: Args) -> tuple[str, str]:
     check(whole, f"--num-minibatches must divide num_envs x num_steps = {rows}, and be less than it")
     check(rows <= args.total_timesteps, f"--total-timesteps must be at least num_envs x num_steps = {rows}")
     final = args.rpo_alpha if args.rpo_alpha_final is None else args.rpo_alpha_final  # RPO: alpha can only fall
-    check(0 <= final <= args.rpo_alpha, f"0 <= --rpo-alpha-final <= --rpo-alpha must hold: {final} <= {args.rpo_alpha}")
+    check(0 <= final <= args.rpo_alpha, f"0 <= --rpo-alpha-final <= --rpo-alpha, not {final} and {args.rpo_alpha}")
     here = args.device in ("auto", "cpu") or getattr(torch, args.device).is_available()
     check(here, f"--device {args.device} is not there; take --device auto")
     for flag, wanted, package in (("track", args.track, "wandb"), ("capture-video", args.capture_video, "moviepy")):
@@ -333,7 +333,8 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     run |= {"total_timesteps": args.total_timesteps, "args": asdict(args), "versions": versions, "commit": commit}
     write(run_dir / "config.json", run)
     if args.track:
-        importlib.import_module("wandb").init(project="plainrl", name=run_dir.name, config=run, sync_tensorboard=True)
+        wandb = importlib.import_module("wandb")
+        wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
     atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
 
     obs = torch.zeros(T + 1, *next_obs.shape, device=device)

@@ -70,6 +70,8 @@ class BalancingPlate(MujocoEnv):
     """
 
     def __init__(self, continuous: bool = False, frame_skip: int = 1, render_mode: str | None = None):
+        if frame_skip < 1:
+            raise ValueError(f"frame_skip must be 1 or more, not {frame_skip}")
         super().__init__(XML, substeps=5 * frame_skip, render_mode=render_mode)
         self.continuous, self.frame_skip = continuous, frame_skip
         box = gym.spaces.Box(-1, 1, (2,), np.float32)
@@ -101,10 +103,13 @@ class StackedPlate(BalancingPlate):
     Observation: Box(8 x frame_stack), float32: the last frame_stack ones of BalancingPlate, oldest first, so that the
         plate's angular speed can be seen; after a reset all are the first. Each number minus CENTRE and in units of
         UNITS, so that those of a balanced ball are of the size of 1.
+    Truncated: after 1500 steps, 60 s with a frame_skip of 4 (by gym.make's time limit).
     Everything else as there, with a frame_skip of 4: 25 decisions a second.
     """
 
     def __init__(self, frame_skip: int = 4, frame_stack: int = 3, render_mode: str | None = None):
+        if frame_stack < 1:
+            raise ValueError(f"frame_stack must be 1 or more, not {frame_stack}")
         super().__init__(frame_skip=frame_skip, render_mode=render_mode)
         low, high = ((bound - CENTRE) / UNITS for bound in (self.observation_space.low, self.observation_space.high))
         self.observation_space = gym.spaces.Box(np.tile(low, frame_stack), np.tile(high, frame_stack), dtype=np.float32)

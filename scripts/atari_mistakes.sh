@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# PPO on Pong as it is, and with one mistake of docs/atari.md each: copies of ppo_atari.py with a line changed.
+# PPO on Pong as it is, and with one of the notes' mistakes each (docs/atari.md): copies of ppo_atari.py with a line
+# changed, and a run without frame skip.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 runs="${RUNS:-runs}"
 copies="$runs/mistakes"  # in here the copies, one file a mistake: its name is that of the experiment
 mkdir -p "$copies"
+rm -f "$copies"/*.py
 
 mistake() {  # name, line of ppo_atari.py, the line in its place
   python - "$copies/$1.py" "$2" "$3" <<'PYTHON'
@@ -18,9 +20,7 @@ PYTHON
 }
 mistake done_cleared 'dones = torch.max(terminateds, truncateds)' \
   'dones = terminateds = torch.zeros_like(terminateds)'
-mistake clip_around_return 'clipped_value = old_value + (value - old_value).clamp(' \
-  'clipped_value = target + (value - target).clamp('
-mistake clip_around_return_alone 'value_error = torch.max(value_error, (clipped_value - target) ** 2)' \
+mistake clip_around_return 'value_error = torch.max(value_error, (clipped_value - target) ** 2)' \
   'value_error = (value - target).clamp(-args.clip_coef, args.clip_coef) ** 2'
 
 sweep() {

@@ -74,7 +74,7 @@ def test_budget(file):
     texts = [node.body[0] for node in nodes if ast.get_docstring(node)]
     docstrings = {number for text in texts for number in range(text.lineno, text.end_lineno + 1)}
     code = [number for number, line in enumerate(lines, 1) if line.strip() and number not in docstrings]
-    assert len(code) <= 362  # lines of code; blank lines and docstrings are free
+    assert len(code) <= 364  # lines of code; blank lines and docstrings are free
     assert [number for number, line in enumerate(lines, 1) if len(line) > 120] == []
 
 

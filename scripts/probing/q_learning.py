@@ -159,9 +159,7 @@ def update_frequency(subject: Subject):
     found = []
     for trace in (subject.trace, Trace(subject, train_frequency=3, total_timesteps=120, batch_size=2)):
         args, steps, N = trace.args, [0, *trace.steps], trace.args.num_envs
-        made = np.bincount(
-            [record["tick"] for record in trace.updates for _ in record["minibatches"]], minlength=len(steps)
-        )
+        made = np.bincount([record["tick"] for record in trace.updates for _ in record["norms"]], minlength=len(steps))
         due = [0] + [after // args.train_frequency - before // args.train_frequency for before, after in
                      zip(steps, steps[1:])]  # fmt: skip
         first = int(np.flatnonzero(made)[0])
@@ -169,7 +167,10 @@ def update_frequency(subject: Subject):
         # the rows may count with or without reset rows, and the first update comes when the next one is due
         early = first * N < args.learning_starts
         late = any(due[k] and steps[k] >= args.learning_starts for k in range(first))
+        batches = ([mb["x"].numpy().tobytes() for mb in record["minibatches"]] for record in trace.updates)
+        same = sum(len(set(batch)) < len(batch) for batch in batches)
         found += [f"{wrong} wrong" * bool(wrong), "too early" * early, "too late" * late]
+        found += [f"one batch twice in {same} rows" * (same > 1)]
     found = ", ".join(text for text in found if text)
     return found or "as due", "as due", not found
 

@@ -33,7 +33,8 @@ def fresh_gradients(subject: Subject):
     parameters = list(agent.parameters())
     optimizer.register_step_pre_hook(lambda *_: norms.append(float(sum(p.grad.norm() ** 2 for p in parameters) ** 0.5)))
     given = {"agent": agent, "target_agent": agent, "optimizer": optimizer, "args": args}
-    batch.pop("next_values", None)  # update asks the target network
+    if batch.pop("next_values", None) is not None:  # Q-learning: its update asks the target network for them
+        batch = {name: torch.cat([tensor] * 4) for name, tensor in batch.items()}  # and takes many batches at once
     given |= {"batch": tuple(batch.values()), "valid_rows": torch.arange(64)}
     wanted = inspect.signature(module.update).parameters
     for _ in range(1 if "ratio" in subject.kinds else 4):  # an update is one step where there are no epochs
@@ -163,6 +164,7 @@ def long_trace(subject: Subject) -> Trace:
     flags = {"norm_adv": False, "learning_rate": 0.02, "max_grad_norm": 100.0, "clip_vloss": False}
     if "ratio" not in subject.kinds:
         flags |= {"total_timesteps": 2300, "train_frequency": 24, "learning_rate": 1e-3}
+        flags |= {"num_envs": 48, "buffer_size": 960, "learning_starts": 192} if "q-learning" in subject.kinds else {}
     return Trace(subject, **flags)
 
 

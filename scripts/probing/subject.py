@@ -142,10 +142,10 @@ class Subject:
         # none of these is a default, so that a hard-coded number shows
         small |= {"gamma": 0.97, "gae_lambda": 0.9, "vf_coef": 0.3, "clip_coef": 0.15, "rpo_alpha": 0.0}
         small |= {"precision": "float32"}
-        small |= {"total_timesteps": 400} if {"pixels", "q-learning"} <= self.kinds else {}
+        small |= {"total_timesteps": 300} if {"pixels", "q-learning"} <= self.kinds else {}
         if {"pixels", "ratio"} <= self.kinds:  # its updates are many and slow
             small |= {"total_timesteps": 260, "update_epochs": 2}
-        small |= {"buffer_size": 96, "learning_starts": 60, "batch_size": 8, "train_frequency": 6, "tau": 0.7}
+        small |= {"buffer_size": 96, "learning_starts": 60, "batch_size": 8, "train_frequency": 3, "tau": 0.7}
         small |= {"target_network_frequency": 30, "start_e": 0.9, "end_e": 0.2, "exploration_fraction": 0.6}
         settings = small | flags
         if "discrete" in self.kinds:
