@@ -480,3 +480,22 @@ def test_tanh():
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
     exact = x.detach()[::40].double().requires_grad_()
     assert torch.autograd.gradcheck(algo.Tanh(), exact)
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_many_batches_are_many_updates(double):
+    """Would break: updates of a row that share a step, a gradient, a batch or the next values of one of them."""
+    algo, results = load("dqn"), []
+    args = algo.Args(batch_size=8, double_dqn=double, learning_rate=0.01)
+    batch = torch.randn(32, 4), torch.randn(32, 4), torch.randint(2, (32,)), torch.randn(32), (torch.rand(32) < 0.3)
+    batch = (*batch[:4], batch[4].float())
+    for parts in (1, 4):
+        torch.manual_seed(1)
+        agent, target_agent = algo.Agent(4, 2, args), algo.Agent(4, 2, args)
+        optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate)
+        pieces = zip(*(tensor.chunk(parts) for tensor in batch))
+        metrics = [algo.update(agent, target_agent, optimizer, args, piece) for piece in pieces]
+        results.append((torch.stack(metrics).mean(0), *(p.detach() for p in agent.parameters())))
+    for whole, single in zip(*results):
+        torch.testing.assert_close(whole, single)
+    assert optimizer.state[next(agent.parameters())]["step"] == 4

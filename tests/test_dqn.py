@@ -121,22 +121,3 @@ def test_losses_are_those_of_the_updates(small, monkeypatch, tmp_path):
     assert [logged[key][0][1] for key in ("losses/td_loss", "losses/q_values")] == pytest.approx(means, rel=1e-5)
     assert logged["charts/epsilon"][0][1] == pytest.approx(1 - 0.99 * 27 / 28)
     assert np.isfinite(means).all()
-
-
-@pytest.mark.parametrize("double", [False, True])
-def test_many_batches_are_many_updates(double):
-    """Would break: updates of a row that share a step, a gradient, a batch or the next values of one of them."""
-    algo, results = load("dqn"), []
-    args = algo.Args(batch_size=8, double_dqn=double, learning_rate=0.01)
-    batch = torch.randn(32, 4), torch.randn(32, 4), torch.randint(2, (32,)), torch.randn(32), (torch.rand(32) < 0.3)
-    batch = (*batch[:4], batch[4].float())
-    for parts in (1, 4):
-        torch.manual_seed(1)
-        agent, target_agent = algo.Agent(4, 2, args), algo.Agent(4, 2, args)
-        optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate)
-        pieces = zip(*(tensor.chunk(parts) for tensor in batch))
-        metrics = [algo.update(agent, target_agent, optimizer, args, piece) for piece in pieces]
-        results.append((torch.stack(metrics).mean(0), *(p.detach() for p in agent.parameters())))
-    for whole, single in zip(*results):
-        torch.testing.assert_close(whole, single)
-    assert optimizer.state[next(agent.parameters())]["step"] == 4
