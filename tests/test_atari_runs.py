@@ -323,7 +323,7 @@ def test_refused(name, monkeypatch, tmp_path, capsys):
         monkeypatch.setattr(f"torch.{device}.is_available", lambda: False)
     tried = 0
     for flags, words in BAD:
-        (key,) = flags
+        key = next(iter(flags))
         if hasattr(algo.Args, key) and not (name == "dqn_atari" and flags == {"total_timesteps": 15}):
             refused(algo, tiny(algo, tmp_path, **flags), capsys, tmp_path, flag(key), *words)
             tried += 1
