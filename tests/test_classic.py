@@ -98,7 +98,7 @@ def test_resume_from_the_command_line(classic, tmp_path):
 
 
 @pytest.mark.slow
-@only("dqn", "reinforce")
+@only("dqn")
 def test_kill_at_20_random_moments(classic, tmp_path):
     """Would break: a checkpoint written in place, which a kill leaves half-written; one that cannot be resumed."""
     flags = {"num_envs": 2, "checkpoint_frequency": 1, "eval_frequency": 40, "eval_episodes": 1, "num_steps": 4}
