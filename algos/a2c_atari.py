@@ -17,15 +17,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-import gymnasium as gym
-import numpy as np
-import torch
-import torch.nn as nn
-import tyro
+import gymnasium as gym, numpy as np, torch, torch.nn as nn, tyro
 from ale_py import AtariVectorEnv
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
-
 
 @dataclass
 class Args:
@@ -59,12 +54,10 @@ class Args:
     rms_alpha: float = 0.99  # decay of RMSprop's mean square gradient
     rms_eps: float = 1e-5  # added to it, under the root
 
-
 def check(ok, message: str) -> None:
     if not ok:
         print(f"{Path(__file__).name}: {message}", file=sys.stderr)
         raise SystemExit(2)
-
 
 def check_args(args: Args) -> None:
     """One line and exit status 2, with nothing created, on bad input."""
@@ -89,7 +82,6 @@ def check_args(args: Args) -> None:
     known = args.frame_skip or isinstance(gym.spec(args.env_id).kwargs["frameskip"], int)
     check(known, f"--env-id {args.env_id} draws its frame skip at random; take the NoFrameskip-v4 or ALE/...-v5 id")
 
-
 def make_envs(args: Args, num_envs: int, seed: int, **view):
     """Vector environment seeded seed, seed + 1, ..., its first observation (num_envs, 4, 84, 84) uint8 and info, in
     NEXT_STEP mode: the step after a `done` is a reset row, whose action is ignored. `view` changes only the picture."""
@@ -100,11 +92,9 @@ def make_envs(args: Args, num_envs: int, seed: int, **view):
     assert envs.metadata["autoreset_mode"] == gym.vector.AutoresetMode.NEXT_STEP
     return envs, *envs.reset(seed=seed)
 
-
 def layer_init(layer: nn.Linear | nn.Conv2d, std: float = math.sqrt(2)) -> nn.Linear | nn.Conv2d:
     nn.init.orthogonal_(layer.weight, std), nn.init.zeros_(layer.bias)
     return layer
-
 
 class PixelConv2d(nn.Conv2d):
     """nn.Conv2d of a uint8 picture / 255, for stride 4. Each 4 x 4 patch of a frame becomes one pixel of 16 channels,
@@ -118,12 +108,10 @@ class PixelConv2d(nn.Conv2d):
         x = x.to(torch.get_autocast_dtype(obs.device.type) if autocast else self.weight.dtype)
         return nn.functional.conv2d(x, nn.functional.pixel_unshuffle(self.weight, 4) / 255, self.bias)
 
-
 class Flatten(nn.Module):
     """(n, channels, height, width) to (n, height * width * channels): the order of channels_last memory, so no copy."""
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.permute(0, 2, 3, 1).flatten(1)
-
 
 class Agent(nn.Module):
     """The network of Mnih et al. 2015, shared by a categorical policy and a value function."""
@@ -156,7 +144,6 @@ class Agent(nn.Module):
         entropy = -(logprobs.exp() * logprobs).sum(-1)
         return action, logprob, entropy, self.critic(features).squeeze(-1)
 
-
 class RMSprop(torch.optim.Optimizer):
     """RMSprop of arXiv:1602.01783, section 4: theta -= lr * grad / sqrt(g + eps) with g the running mean square of the
     gradient. PyTorch's adds eps outside the root. g starts at 1, as in Baselines, so that the first steps are small."""
@@ -173,7 +160,6 @@ class RMSprop(torch.optim.Optimizer):
             square.mul_(alpha).addcmul_(grad, grad, value=1 - alpha)
             parameter.addcdiv_(grad, (square + eps).sqrt_(), value=-lr)
 
-
 def n_step_returns(rewards, values, terminateds, dones, gamma: float) -> torch.Tensor:
     """Targets (num_steps, num_envs), arXiv:1602.01783 algorithm S3, from values (num_steps + 1, num_envs) and the rest
     like the result. A terminal state is worth nothing, a truncated one its value, the rollout's last one its value."""
@@ -182,7 +168,6 @@ def n_step_returns(rewards, values, terminateds, dones, gamma: float) -> torch.T
         next_return = torch.where(dones[t] > 0, values[t + 1], targets[-1])
         targets.append(rewards[t] + gamma * next_return * (1 - terminateds[t]))
     return torch.stack(targets[:0:-1])
-
 
 def a2c_loss(agent: Agent, args: Args, obs, action, target, valid):
     """Loss of a rollout, tensors (rows, ...), over the rows with valid = 1, and [policy_loss, value_loss, entropy]."""
@@ -194,7 +179,6 @@ def a2c_loss(agent: Agent, args: Args, obs, action, target, valid):
     loss = policy_loss + args.vf_coef * value_loss - args.ent_coef * entropy
     return loss, torch.stack([policy_loss, value_loss, entropy]).detach()
 
-
 def update(agent: Agent, optimizer, args: Args, batch: tuple, loss_fn=a2c_loss) -> torch.Tensor:
     """One step on a rollout, `batch` being a2c_loss's tensors (rows, ...); its metrics, (3,)."""
     loss, metrics = loss_fn(agent, args, *batch)
@@ -203,7 +187,6 @@ def update(agent: Agent, optimizer, args: Args, batch: tuple, loss_fn=a2c_loss) 
     nn.utils.clip_grad_norm_(agent.parameters(), args.max_grad_norm)
     optimizer.step()
     return metrics.clone()
-
 
 @torch.inference_mode()
 def evaluate(agent: Agent, envs: gym.vector.VectorEnv, obs: np.ndarray, stop=(), camera=None, videos="") -> list[float]:
@@ -225,13 +208,11 @@ def evaluate(agent: Agent, envs: gym.vector.VectorEnv, obs: np.ndarray, stop=(),
     envs.close()
     return returns.tolist()
 
-
 def write(path: Path, content: dict) -> None:
     """Write aside, then move: a kill at any moment leaves the old file or the new one, whole."""
     aside = path.with_suffix(".tmp")
     torch.save(content, aside) if path.suffix == ".pt" else aside.write_text(json.dumps(content, indent=2) + "\n")
     os.replace(aside, path)
-
 
 def load_checkpoint(path: str) -> dict:
     """Content of a checkpoint of this file; it is read as data, nothing in it can run code."""
@@ -243,7 +224,6 @@ def load_checkpoint(path: str) -> dict:
         check(False, f"--resume {path} is no checkpoint of this file ({type(error).__name__}); give a run folder")
     check(ours, f"--resume {path} is a checkpoint of {checkpoint['algo']}.py; resume it with that file")
     return checkpoint
-
 
 def train(args: Args, stop: list | tuple = ()) -> dict:
     """Train, evaluate, and return what summary.json holds. Once `stop` holds a signal's number: save and exit."""
@@ -280,8 +260,8 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     run |= {"total_timesteps": args.total_timesteps, "args": asdict(args), "versions": versions, "commit": commit}
     write(run_dir / "config.json", run)
     if args.track:
-        wandb = importlib.import_module("wandb")
-        wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
+        importlib.import_module("wandb").init(
+            project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
     atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
 
     obs = torch.zeros(T + 1, *next_obs.shape, dtype=torch.uint8, device=device)
@@ -376,7 +356,6 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     write(run_dir / "summary.json", summary)
     print(f"{run_dir}: evaluation {mean:.1f} +- {std:.1f} over {args.eval_episodes} episodes")
     return summary
-
 
 if __name__ == "__main__":
     args, stop = tyro.cli(Args), []

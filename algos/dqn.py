@@ -16,14 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-import gymnasium as gym
-import numpy as np
-import torch
-import torch.nn as nn
-import tyro
+import gymnasium as gym, numpy as np, torch, torch.nn as nn, tyro
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
-
 
 @dataclass
 class Args:
@@ -61,12 +56,10 @@ class Args:
     max_grad_norm: float = 10.0  # largest norm of the gradient
     eval_e: float = 0.0  # share of random actions in evaluations
 
-
 def check(ok, message: str) -> None:
     if not ok:
         print(f"{Path(__file__).name}: {message}", file=sys.stderr)
         raise SystemExit(2)
-
 
 def check_args(args: Args) -> tuple[str, str]:
     """(backend that trains, backend that evaluates); one line and exit status 2, with nothing created, on bad input."""
@@ -111,7 +104,6 @@ def check_args(args: Args) -> tuple[str, str]:
     check(fits, f"--env-id {args.env_id} has {kinds}; this file: Discrete from 0, Box (both Box: ppo_continuous.py)")
     return backend, "gymnasium" if "gymnasium" in spaces else "envpool"
 
-
 def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir: str | Path = ""):
     """Vector environment seeded seed, seed + 1, ... and its first observation, in NEXT_STEP mode: the step after a
     `done` is a reset row, whose action is ignored. With video_dir the first 3 film their first episode."""
@@ -130,13 +122,11 @@ def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir: str
     envs.single_action_space.seed(seed)
     return envs, envs.reset(seed=None if backend == "envpool" else seed)[0]
 
-
 def flatten(obs) -> np.ndarray:
     """(n, ...), or a dictionary of such joined in the order of its keys, to (n, obs_dim) float32."""
     if isinstance(obs, dict):
         return np.concatenate([flatten(obs[key]) for key in sorted(obs)], axis=1)
     return np.asarray(obs, dtype=np.float32).reshape(len(obs), -1)
-
 
 class Agent(nn.Module):
     """A value for each action."""
@@ -156,7 +146,6 @@ class Agent(nn.Module):
             explores = torch.rand(len(obs), device=obs.device) < epsilon
             action = torch.where(explores, action, self(obs).argmax(-1))
         return action
-
 
 class Replay:
     """The last `rows` steps of each environment, as a ring. A row holds an observation and what was done there. The
@@ -197,13 +186,11 @@ class Replay:
         self.row, self.filled = state["row"], state["filled"]
         self.valid[self.row - 1] = False  # the environments start anew: its next observation never comes
 
-
 def td_target(reward, terminal, next_values, next_chooser, gamma: float) -> torch.Tensor:
     """Targets (n,): the reward plus the discounted value, from next_values (n, num_actions), of the action that is best
     in next_chooser: the same values in DQN, the online network's in double DQN (arXiv:1509.06461 equation 4)."""
     best = next_chooser.argmax(-1, keepdim=True)
     return reward + gamma * next_values.gather(-1, best).squeeze(-1) * (1 - terminal)
-
 
 def dqn_loss(agent: Agent, args: Args, obs, next_obs, action, reward, terminal, next_values):
     """Loss of a batch, tensors (batch_size, ...), and [td_loss, q_values]; next_values are the target network's."""
@@ -214,7 +201,6 @@ def dqn_loss(agent: Agent, args: Args, obs, next_obs, action, reward, terminal, 
     assert value.shape == target.shape == reward.shape == terminal.shape
     loss = (nn.functional.smooth_l1_loss if args.loss == "huber" else nn.functional.mse_loss)(value, target)
     return loss, torch.stack([loss, value.mean()]).detach()
-
 
 def update(agent: Agent, target_agent: Agent, optimizer, args: Args, batch: tuple, loss_fn=dqn_loss) -> torch.Tensor:
     """A step for each batch_size rows of `batch`, dqn_loss's tensors but the last; the mean of its metrics, (2,).
@@ -231,7 +217,6 @@ def update(agent: Agent, target_agent: Agent, optimizer, args: Args, batch: tupl
         metrics.append(mb_metrics.clone())
     return torch.stack(metrics).mean(0)
 
-
 @torch.inference_mode()
 def evaluate(agent: Agent, envs: gym.vector.VectorEnv, obs: np.ndarray, stop=()) -> list[float]:
     """Raw returns of each environment's first episode, played with --eval-e for epsilon."""
@@ -245,13 +230,11 @@ def evaluate(agent: Agent, envs: gym.vector.VectorEnv, obs: np.ndarray, stop=())
     envs.close()
     return returns.tolist()
 
-
 def write(path: Path, content: dict) -> None:
     """Write aside, then move: a kill at any moment leaves the old file or the new one, whole."""
     aside = path.with_suffix(".tmp")
     torch.save(content, aside) if path.suffix == ".pt" else aside.write_text(json.dumps(content, indent=2) + "\n")
     os.replace(aside, path)
-
 
 def load_checkpoint(path: str) -> dict:
     """Content of a checkpoint of this file; it is read as data, nothing in it can run code."""
@@ -263,7 +246,6 @@ def load_checkpoint(path: str) -> dict:
         check(False, f"--resume {path} is no checkpoint of this file ({type(error).__name__}); give a run folder")
     check(ours, f"--resume {path} is a checkpoint of {checkpoint['algo']}.py; resume it with that file")
     return checkpoint
-
 
 def train(args: Args, stop: list | tuple = ()) -> dict:
     """Train, evaluate, and return what summary.json holds. Once `stop` holds a signal's number: save and exit."""
@@ -309,8 +291,8 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     run |= {"total_timesteps": args.total_timesteps, "args": asdict(args), "versions": versions, "commit": commit}
     write(run_dir / "config.json", run)
     if args.track:
-        wandb = importlib.import_module("wandb")
-        wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
+        importlib.import_module("wandb").init(
+            project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
     atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
 
     episode, done, last100, ended, metrics = np.zeros((2, N)), np.zeros(N, dtype=bool), [], [], []
@@ -414,7 +396,6 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     print(f"{run_dir}: evaluation {mean:.1f} +- {std:.1f} over {args.eval_episodes} episodes, "
           f"of the best model {summary['best_return_mean']:.1f}")
     return summary
-
 
 if __name__ == "__main__":
     warnings.filterwarnings("ignore", ".*precision lowered by casting")  # EnvPool's spaces are float64

@@ -15,15 +15,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-import gymnasium as gym
-import numpy as np
-import torch
-import torch.nn as nn
-import tyro
+import gymnasium as gym, numpy as np, torch, torch.nn as nn, tyro
 from ale_py import AtariVectorEnv
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
-
 
 @dataclass
 class Args:
@@ -64,12 +59,10 @@ class Args:
     max_grad_norm: float = 10.0  # largest norm of the gradient
     eval_e: float = 0.05  # share of random actions in evaluations
 
-
 def check(ok, message: str) -> None:
     if not ok:
         print(f"{Path(__file__).name}: {message}", file=sys.stderr)
         raise SystemExit(2)
-
 
 def check_args(args: Args) -> None:
     """One line and exit status 2, with nothing created, on bad input."""
@@ -95,7 +88,6 @@ def check_args(args: Args) -> None:
     known = args.frame_skip or isinstance(gym.spec(args.env_id).kwargs["frameskip"], int)
     check(known, f"--env-id {args.env_id} draws its frame skip at random; take the NoFrameskip-v4 or ALE/...-v5 id")
 
-
 def make_envs(args: Args, num_envs: int, seed: int, **view):
     """Vector environment seeded seed, seed + 1, ..., its first observation (num_envs, 4, 84, 84) uint8 and info, in
     NEXT_STEP mode: the step after a `done` is a reset row, whose action is ignored. `view` changes only the picture."""
@@ -106,11 +98,9 @@ def make_envs(args: Args, num_envs: int, seed: int, **view):
     assert envs.metadata["autoreset_mode"] == gym.vector.AutoresetMode.NEXT_STEP
     return envs, *envs.reset(seed=seed)
 
-
 def layer_init(layer: nn.Linear | nn.Conv2d, std: float = math.sqrt(2)) -> nn.Linear | nn.Conv2d:
     nn.init.orthogonal_(layer.weight, std), nn.init.zeros_(layer.bias)
     return layer
-
 
 class PixelConv2d(nn.Conv2d):
     """nn.Conv2d of a uint8 picture / 255, for stride 4. Each 4 x 4 patch of a frame becomes one pixel of 16 channels,
@@ -124,12 +114,10 @@ class PixelConv2d(nn.Conv2d):
         x = x.to(torch.get_autocast_dtype(obs.device.type) if autocast else self.weight.dtype)
         return nn.functional.conv2d(x, nn.functional.pixel_unshuffle(self.weight, 4) / 255, self.bias)
 
-
 class Flatten(nn.Module):
     """(n, channels, height, width) to (n, height * width * channels): the order of channels_last memory, so no copy."""
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.permute(0, 2, 3, 1).flatten(1)
-
 
 class Agent(nn.Module):
     """The network of Mnih et al. 2015: a value for each action."""
@@ -156,7 +144,6 @@ class Agent(nn.Module):
             explores = torch.rand(len(obs), device=obs.device) < epsilon
             action = torch.where(explores, action, self(obs).argmax(-1))
         return action
-
 
 class Replay:
     """The last `rows` steps of each environment, as a ring. A row holds the newest frame of an observation and what was
@@ -204,13 +191,11 @@ class Replay:
         self.row, self.filled = state["row"], state["filled"]
         self.valid[self.row - 1] = False  # the environments start anew: its next observation never comes
 
-
 def td_target(reward, terminal, next_values, next_chooser, gamma: float) -> torch.Tensor:
     """Targets (n,): the reward plus the discounted value, from next_values (n, num_actions), of the action that is best
     in next_chooser: the same values in DQN, the online network's in double DQN (arXiv:1509.06461 equation 4)."""
     best = next_chooser.argmax(-1, keepdim=True)
     return reward + gamma * next_values.gather(-1, best).squeeze(-1) * (1 - terminal)
-
 
 def dqn_loss(agent: Agent, args: Args, obs, next_obs, action, reward, terminal, next_values):
     """Loss of a batch, tensors (batch_size, ...), and [td_loss, q_values]; next_values are the target network's."""
@@ -221,7 +206,6 @@ def dqn_loss(agent: Agent, args: Args, obs, next_obs, action, reward, terminal, 
     assert value.shape == target.shape == reward.shape == terminal.shape
     loss = (nn.functional.smooth_l1_loss if args.loss == "huber" else nn.functional.mse_loss)(value, target)
     return loss, torch.stack([loss, value.mean()]).detach()
-
 
 def update(agent: Agent, target_agent: Agent, optimizer, args: Args, batch: tuple, loss_fn=dqn_loss) -> torch.Tensor:
     """A step for each batch_size rows of `batch`, dqn_loss's tensors but the last; the mean of its metrics, (2,).
@@ -237,7 +221,6 @@ def update(agent: Agent, target_agent: Agent, optimizer, args: Args, batch: tupl
         optimizer.step()
         metrics.append(mb_metrics.clone())
     return torch.stack(metrics).mean(0)
-
 
 @torch.inference_mode()
 def evaluate(agent: Agent, envs: gym.vector.VectorEnv, obs: np.ndarray, stop=(), camera=None, videos="") -> list[float]:
@@ -260,13 +243,11 @@ def evaluate(agent: Agent, envs: gym.vector.VectorEnv, obs: np.ndarray, stop=(),
     envs.close()
     return returns.tolist()
 
-
 def write(path: Path, content: dict) -> None:
     """Write aside, then move: a kill at any moment leaves the old file or the new one, whole."""
     aside = path.with_suffix(".tmp")
     torch.save(content, aside) if path.suffix == ".pt" else aside.write_text(json.dumps(content, indent=2) + "\n")
     os.replace(aside, path)
-
 
 def load_checkpoint(path: str) -> dict:
     """Content of a checkpoint of this file; it is read as data, nothing in it can run code."""
@@ -278,7 +259,6 @@ def load_checkpoint(path: str) -> dict:
         check(False, f"--resume {path} is no checkpoint of this file ({type(error).__name__}); give a run folder")
     check(ours, f"--resume {path} is a checkpoint of {checkpoint['algo']}.py; resume it with that file")
     return checkpoint
-
 
 def train(args: Args, stop: list | tuple = ()) -> dict:
     """Train, evaluate, and return what summary.json holds. Once `stop` holds a signal's number: save and exit."""
@@ -326,8 +306,8 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     run |= {"total_timesteps": args.total_timesteps, "args": asdict(args), "versions": versions, "commit": commit}
     write(run_dir / "config.json", run)
     if args.track:
-        wandb = importlib.import_module("wandb")
-        wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
+        importlib.import_module("wandb").init(
+            project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
     atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
 
     episode, done, age, lives = np.zeros((2, N)), np.zeros(N, dtype=bool), np.zeros(N, dtype=np.uint8), info["lives"]
@@ -421,7 +401,6 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     write(run_dir / "summary.json", summary)
     print(f"{run_dir}: evaluation {mean:.1f} +- {std:.1f} over {args.eval_episodes} episodes")
     return summary
-
 
 if __name__ == "__main__":
     args, stop = tyro.cli(Args), []

@@ -15,14 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-import gymnasium as gym
-import numpy as np
-import torch
-import torch.nn as nn
-import tyro
+import gymnasium as gym, numpy as np, torch, torch.nn as nn, tyro
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
-
 
 @dataclass
 class Args:
@@ -61,12 +56,10 @@ class Args:
     target_kl: float | None = None  # stop the epochs of an update once the approximate KL exceeds this
     activation: Literal["Tanh", "SiLU"] = "Tanh"  # of the hidden layers; SiLU explores less: see docs/classic.md
 
-
 def check(ok, message: str) -> None:
     if not ok:
         print(f"{Path(__file__).name}: {message}", file=sys.stderr)
         raise SystemExit(2)
-
 
 def check_args(args: Args) -> tuple[str, str]:
     """(backend that trains, backend that evaluates); one line and exit status 2, with nothing created, on bad input."""
@@ -106,7 +99,6 @@ def check_args(args: Args) -> tuple[str, str]:
     check(fits, f"--env-id {args.env_id} has {kinds}; this file: Discrete from 0, Box (both Box: ppo_continuous.py)")
     return backend, "gymnasium" if "gymnasium" in spaces else "envpool"
 
-
 def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir: str | Path = ""):
     """Vector environment seeded seed, seed + 1, ... and its first observation, in NEXT_STEP mode: the step after a
     `done` is a reset row, whose action is ignored. With video_dir the first 3 film their first episode."""
@@ -125,13 +117,11 @@ def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir: str
     envs.single_action_space.seed(seed)
     return envs, envs.reset(seed=None if backend == "envpool" else seed)[0]
 
-
 def flatten(obs) -> np.ndarray:
     """(n, ...), or a dictionary of such joined in the order of its keys, to (n, obs_dim) float32."""
     if isinstance(obs, dict):
         return np.concatenate([flatten(obs[key]) for key in sorted(obs)], axis=1)
     return np.asarray(obs, dtype=np.float32).reshape(len(obs), -1)
-
 
 class RunningMeanStd(nn.Module):
     """Mean and variance of all rows seen, combined batch by batch (Chan et al. 1983); saved with the agent."""
@@ -146,11 +136,9 @@ class RunningMeanStd(nn.Module):
         self.mean += share * delta
         self.count += len(rows)
 
-
 def layer_init(layer: nn.Linear, std: float = math.sqrt(2)) -> nn.Linear:
     nn.init.orthogonal_(layer.weight, std), nn.init.zeros_(layer.bias)
     return layer
-
 
 class TanhFunction(torch.autograd.Function):
     """tanh(x) = 2 sigmoid(2x) - 1: of large tensors on a CPU PyTorch's sigmoid is several times as fast as its tanh."""
@@ -165,12 +153,10 @@ class TanhFunction(torch.autograd.Function):
         (y,) = ctx.saved_tensors
         return torch.addcmul(grad, grad * y, y, value=-1)
 
-
 class Tanh(nn.Module):
     """nn.Tanh, in updates on a CPU faster."""
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.tanh() if x.is_cuda else TanhFunction.apply(x)
-
 
 class Agent(nn.Module):
     """A network for the logarithms of the actions' odds, and a value network."""
@@ -201,7 +187,6 @@ class Agent(nn.Module):
         logprob = logprobs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
         return action, logprob, -(logprobs.exp() * logprobs).sum(-1)
 
-
 def compute_gae(rewards, values, terminateds, dones, gamma: float, gae_lambda: float) -> torch.Tensor:
     """Advantages (num_steps, num_envs), arXiv:1506.02438 equation 16, from values (num_steps + 1, num_envs) and the
     rest like the result. A terminal state is worth nothing, a truncated one its value; the trace stops at both."""
@@ -210,7 +195,6 @@ def compute_gae(rewards, values, terminateds, dones, gamma: float, gae_lambda: f
     for t in reversed(range(len(deltas))):
         advantages.append(deltas[t] + gamma * gae_lambda * (1 - dones[t]) * advantages[-1])
     return torch.stack(advantages[:0:-1])
-
 
 def ppo_loss(agent: Agent, args: Args, x, action, old_logprob, advantage, target, old_value):
     """Loss of a minibatch, tensors (minibatch, ...), and [policy_loss, value_loss, entropy, approx_kl, clipfrac]."""
@@ -233,7 +217,6 @@ def ppo_loss(agent: Agent, args: Args, x, action, old_logprob, advantage, target
     clipfrac = ((ratio - 1).abs() > args.clip_coef).float().mean()
     return loss, torch.stack([policy_loss, value_loss, entropy, approx_kl, clipfrac]).detach()
 
-
 def update(agent: Agent, optimizer: torch.optim.Optimizer, args: Args, batch: tuple, loss_fn=ppo_loss) -> torch.Tensor:
     """Epochs over a rollout, `batch` being ppo_loss's tensors (valid rows, ...); the mean of its metrics, (5,).
     The places of reset rows in an epoch go to valid rows drawn once more, so that shapes never change."""
@@ -252,7 +235,6 @@ def update(agent: Agent, optimizer: torch.optim.Optimizer, args: Args, batch: tu
             break
     return torch.stack(metrics).mean(0)
 
-
 @torch.inference_mode()
 def evaluate(agent: Agent, envs: gym.vector.VectorEnv, obs: np.ndarray, stop=()) -> list[float]:
     """Raw returns of each environment's first episode, played by the policy's mode under frozen statistics."""
@@ -265,13 +247,11 @@ def evaluate(agent: Agent, envs: gym.vector.VectorEnv, obs: np.ndarray, stop=())
     envs.close()
     return returns.tolist()
 
-
 def write(path: Path, content: dict) -> None:
     """Write aside, then move: a kill at any moment leaves the old file or the new one, whole."""
     aside = path.with_suffix(".tmp")
     torch.save(content, aside) if path.suffix == ".pt" else aside.write_text(json.dumps(content, indent=2) + "\n")
     os.replace(aside, path)
-
 
 def load_checkpoint(path: str) -> dict:
     """Content of a checkpoint of this file; it is read as data, nothing in it can run code."""
@@ -283,7 +263,6 @@ def load_checkpoint(path: str) -> dict:
         check(False, f"--resume {path} is no checkpoint of this file ({type(error).__name__}); give a run folder")
     check(ours, f"--resume {path} is a checkpoint of {checkpoint['algo']}.py; resume it with that file")
     return checkpoint
-
 
 def train(args: Args, stop: list | tuple = ()) -> dict:
     """Train, evaluate, and return what summary.json holds. Once `stop` holds a signal's number: save and exit."""
@@ -318,8 +297,8 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     run |= {"total_timesteps": args.total_timesteps, "args": asdict(args), "versions": versions, "commit": commit}
     write(run_dir / "config.json", run)
     if args.track:
-        wandb = importlib.import_module("wandb")
-        wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
+        importlib.import_module("wandb").init(
+            project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
     atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
 
     obs = torch.zeros(T + 1, *next_obs.shape, device=device)
@@ -410,7 +389,6 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     write(run_dir / "summary.json", summary)
     print(f"{run_dir}: evaluation {mean:.1f} +- {std:.1f} over {args.eval_episodes} episodes")
     return summary
-
 
 if __name__ == "__main__":
     warnings.filterwarnings("ignore", ".*precision lowered by casting")  # EnvPool's spaces are float64

@@ -17,14 +17,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-import gymnasium as gym
-import numpy as np
-import torch
-import torch.nn as nn
-import tyro
+import gymnasium as gym, numpy as np, torch, torch.nn as nn, tyro
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
-
 
 @dataclass
 class Args:
@@ -61,12 +56,10 @@ class Args:
     max_grad_norm: float = 0.5  # largest norm of the gradient
     target_kl: float | None = None  # stop the epochs of an update once the approximate KL exceeds this
 
-
 def check(ok, message: str) -> None:
     if not ok:
         print(f"{Path(__file__).name}: {message}", file=sys.stderr)
         raise SystemExit(2)
-
 
 def check_args(args: Args) -> None:
     """One line and exit status 2, with nothing created, on bad input."""
@@ -102,7 +95,6 @@ def check_args(args: Args) -> None:
     fits = all(side >= 36 and side % 4 == 0 for side in size)
     check(fits, f"--env-id {args.env_id} shows {obs.shape[1:]}; this file: frames, height, width, 36 or more, whole 4s")
 
-
 def make_envs(args: Args, num_envs: int, seed: int, video_dir: str | Path = ""):
     """Vector environment seeded seed, seed + 1, ... and its first observation, (num_envs, frames, height, width) uint8,
     in NEXT_STEP mode: the step after a `done` is a reset row, whose action is ignored. With video_dir the first 3 film
@@ -127,7 +119,6 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir: str | Path = ""):
     assert envs.metadata["autoreset_mode"] == gym.vector.AutoresetMode.NEXT_STEP
     return envs, envs.reset(seed=seed)[0]
 
-
 class RunningMeanStd(nn.Module):
     """Mean and variance of all rows seen, combined batch by batch (Chan et al. 1983); saved with the agent."""
     def __init__(self, *shape: int):
@@ -141,11 +132,9 @@ class RunningMeanStd(nn.Module):
         self.mean += share * delta
         self.count += len(rows)
 
-
 def layer_init(layer: nn.Linear | nn.Conv2d, std: float = math.sqrt(2)) -> nn.Linear | nn.Conv2d:
     nn.init.orthogonal_(layer.weight, std), nn.init.zeros_(layer.bias)
     return layer
-
 
 class PixelConv2d(nn.Conv2d):
     """nn.Conv2d of a uint8 picture / 255, for stride 4. Each 4 x 4 patch of a frame becomes one pixel of 16 channels,
@@ -159,12 +148,10 @@ class PixelConv2d(nn.Conv2d):
         x = x.to(torch.get_autocast_dtype(obs.device.type) if autocast else self.weight.dtype)
         return nn.functional.conv2d(x, nn.functional.pixel_unshuffle(self.weight, 4) / 255, self.bias)
 
-
 class Flatten(nn.Module):
     """(n, channels, height, width) to (n, height * width * channels): the order of channels_last memory, so no copy."""
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.permute(0, 2, 3, 1).flatten(1)
-
 
 class Agent(nn.Module):
     """The network of Mnih et al. 2015, shared by a categorical policy and a value function."""
@@ -199,7 +186,6 @@ class Agent(nn.Module):
         entropy = -(logprobs.exp() * logprobs).sum(-1)
         return action, logprob, entropy, self.critic(features).squeeze(-1)
 
-
 def compute_gae(rewards, values, terminateds, dones, gamma: float, gae_lambda: float) -> torch.Tensor:
     """Advantages (num_steps, num_envs), arXiv:1506.02438 equation 16, from values (num_steps + 1, num_envs) and the
     rest like the result. A terminal state is worth nothing, a truncated one its value; the trace stops at both."""
@@ -208,7 +194,6 @@ def compute_gae(rewards, values, terminateds, dones, gamma: float, gae_lambda: f
     for t in reversed(range(len(deltas))):
         advantages.append(deltas[t] + gamma * gae_lambda * (1 - dones[t]) * advantages[-1])
     return torch.stack(advantages[:0:-1])
-
 
 def ppo_loss(agent: Agent, args: Args, obs, action, old_logprob, advantage, target, old_value):
     """Loss of a minibatch, tensors (minibatch, ...), and [policy_loss, value_loss, entropy, approx_kl, clipfrac]."""
@@ -230,7 +215,6 @@ def ppo_loss(agent: Agent, args: Args, obs, action, old_logprob, advantage, targ
     clipfrac = ((ratio - 1).abs() > args.clip_coef).float().mean()
     return loss, torch.stack([policy_loss, value_loss, entropy, approx_kl, clipfrac]).detach()
 
-
 def update(agent: Agent, optimizer, args: Args, batch: tuple, valid_rows, loss_fn=ppo_loss) -> torch.Tensor:
     """Epochs over a rollout, `batch` being ppo_loss's tensors (rows, ...); the mean of its metrics, (5,).
     The places of reset rows in an epoch go to valid rows drawn once more, so that shapes never change."""
@@ -249,7 +233,6 @@ def update(agent: Agent, optimizer, args: Args, batch: tuple, valid_rows, loss_f
             break
     return torch.stack(metrics).mean(0)
 
-
 @torch.inference_mode()
 def evaluate(agent: Agent, envs: gym.vector.VectorEnv, obs: np.ndarray, stop=()) -> list[float]:
     """Raw returns of each environment's first episode, played by the policy's mode."""
@@ -262,13 +245,11 @@ def evaluate(agent: Agent, envs: gym.vector.VectorEnv, obs: np.ndarray, stop=())
     envs.close()
     return returns.tolist()
 
-
 def write(path: Path, content: dict) -> None:
     """Write aside, then move: a kill at any moment leaves the old file or the new one, whole."""
     aside = path.with_suffix(".tmp")
     torch.save(content, aside) if path.suffix == ".pt" else aside.write_text(json.dumps(content, indent=2) + "\n")
     os.replace(aside, path)
-
 
 def load_checkpoint(path: str) -> dict:
     """Content of a checkpoint of this file; it is read as data, nothing in it can run code."""
@@ -280,7 +261,6 @@ def load_checkpoint(path: str) -> dict:
         check(False, f"--resume {path} is no checkpoint of this file ({type(error).__name__}); give a run folder")
     check(ours, f"--resume {path} is a checkpoint of {checkpoint['algo']}.py; resume it with that file")
     return checkpoint
-
 
 def train(args: Args, stop: list | tuple = ()) -> dict:
     """Train, evaluate, and return what summary.json holds. Once `stop` holds a signal's number: save and exit."""
@@ -318,8 +298,8 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     run |= {"total_timesteps": args.total_timesteps, "args": asdict(args), "versions": versions, "commit": commit}
     write(run_dir / "config.json", run)
     if args.track:
-        wandb = importlib.import_module("wandb")
-        wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
+        importlib.import_module("wandb").init(
+            project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
     atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
 
     obs = torch.zeros(T + 1, *next_obs.shape, dtype=torch.uint8, device=device)
@@ -411,7 +391,6 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     write(run_dir / "summary.json", summary)
     print(f"{run_dir}: evaluation {mean:.1f} +- {std:.1f} over {args.eval_episodes} episodes")
     return summary
-
 
 if __name__ == "__main__":
     args, stop = tyro.cli(Args), []

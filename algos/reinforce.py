@@ -15,14 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-import gymnasium as gym
-import numpy as np
-import torch
-import torch.nn as nn
-import tyro
+import gymnasium as gym, numpy as np, torch, torch.nn as nn, tyro
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
-
 
 @dataclass
 class Args:
@@ -49,12 +44,10 @@ class Args:
     vf_coef: float = 0.5  # weight of the value loss
     activation: Literal["SiLU", "Tanh"] = "SiLU"  # of the hidden layers; papers have Tanh, SiLU is faster on a CPU
 
-
 def check(ok, message: str) -> None:
     if not ok:
         print(f"{Path(__file__).name}: {message}", file=sys.stderr)
         raise SystemExit(2)
-
 
 def check_args(args: Args) -> tuple[str, str]:
     """(backend that trains, backend that evaluates); one line and exit status 2, with nothing created, on bad input."""
@@ -91,7 +84,6 @@ def check_args(args: Args) -> tuple[str, str]:
     check(fits, f"--env-id {args.env_id} has {kinds}; this file: Discrete from 0, Box (both Box: ppo_continuous.py)")
     return backend, "gymnasium" if "gymnasium" in spaces else "envpool"
 
-
 def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir: str | Path = ""):
     """Vector environment seeded seed, seed + 1, ... and its first observation, in NEXT_STEP mode: the step after a
     `done` is a reset row, whose action is ignored. With video_dir the first 3 film their first episode."""
@@ -110,18 +102,15 @@ def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir: str
     envs.single_action_space.seed(seed)
     return envs, envs.reset(seed=None if backend == "envpool" else seed)[0]
 
-
 def flatten(obs) -> np.ndarray:
     """(n, ...), or a dictionary of such joined in the order of its keys, to (n, obs_dim) float32."""
     if isinstance(obs, dict):
         return np.concatenate([flatten(obs[key]) for key in sorted(obs)], axis=1)
     return np.asarray(obs, dtype=np.float32).reshape(len(obs), -1)
 
-
 def layer_init(layer: nn.Linear, std: float = math.sqrt(2)) -> nn.Linear:
     nn.init.orthogonal_(layer.weight, std), nn.init.zeros_(layer.bias)
     return layer
-
 
 class Agent(nn.Module):
     """A network for the logarithms of the actions' odds, and a value network for the baseline."""
@@ -145,14 +134,12 @@ class Agent(nn.Module):
         logprob = logprobs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
         return action, logprob, -(logprobs.exp() * logprobs).sum(-1)
 
-
 def compute_returns(rewards: torch.Tensor, gamma: float) -> torch.Tensor:
     """G_t = r_t + gamma * G_t+1, (steps, episodes) like the rewards, which are 0 after an episode's end."""
     returns = [torch.zeros_like(rewards[0])]
     for reward in rewards.flip(0):
         returns.append(reward + gamma * returns[-1])
     return torch.stack(returns[:0:-1])
-
 
 def reinforce_loss(agent: Agent, args: Args, obs, action, target):
     """Loss of a batch of steps, tensors (rows, ...), and [policy_loss, value_loss, entropy]."""
@@ -165,7 +152,6 @@ def reinforce_loss(agent: Agent, args: Args, obs, action, target):
     policy_loss, value_loss = -(logprob * advantage).mean(), 0.5 * ((value - target) ** 2).mean()
     return policy_loss + args.vf_coef * value_loss, torch.stack([policy_loss, value_loss, entropy.mean()]).detach()
 
-
 def update(agent: Agent, optimizer: torch.optim.Optimizer, args: Args, batch: tuple) -> torch.Tensor:
     """One step on whole episodes, `batch` being reinforce_loss's tensors (rows, ...); its metrics, (3,)."""
     loss, metrics = reinforce_loss(agent, args, *batch)
@@ -173,7 +159,6 @@ def update(agent: Agent, optimizer: torch.optim.Optimizer, args: Args, batch: tu
     loss.backward()
     optimizer.step()
     return metrics
-
 
 @torch.inference_mode()
 def evaluate(agent: Agent, envs: gym.vector.VectorEnv, obs: np.ndarray, stop=()) -> list[float]:
@@ -187,13 +172,11 @@ def evaluate(agent: Agent, envs: gym.vector.VectorEnv, obs: np.ndarray, stop=())
     envs.close()
     return returns.tolist()
 
-
 def write(path: Path, content: dict) -> None:
     """Write aside, then move: a kill at any moment leaves the old file or the new one, whole."""
     aside = path.with_suffix(".tmp")
     torch.save(content, aside) if path.suffix == ".pt" else aside.write_text(json.dumps(content, indent=2) + "\n")
     os.replace(aside, path)
-
 
 def load_checkpoint(path: str) -> dict:
     """Content of a checkpoint of this file; it is read as data, nothing in it can run code."""
@@ -205,7 +188,6 @@ def load_checkpoint(path: str) -> dict:
         check(False, f"--resume {path} is no checkpoint of this file ({type(error).__name__}); give a run folder")
     check(ours, f"--resume {path} is a checkpoint of {checkpoint['algo']}.py; resume it with that file")
     return checkpoint
-
 
 def train(args: Args, stop: list | tuple = ()) -> dict:
     """Train, evaluate, and return what summary.json holds. Once `stop` holds a signal's number: save and exit."""
@@ -236,8 +218,8 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     run |= {"total_timesteps": args.total_timesteps, "args": asdict(args), "versions": versions, "commit": commit}
     write(run_dir / "config.json", run)
     if args.track:
-        wandb = importlib.import_module("wandb")
-        wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
+        importlib.import_module("wandb").init(
+            project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
     atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
 
     last100, busy = [], []
@@ -311,7 +293,6 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     write(run_dir / "summary.json", summary)
     print(f"{run_dir}: evaluation {mean:.1f} +- {std:.1f} over {args.eval_episodes} episodes")
     return summary
-
 
 if __name__ == "__main__":
     warnings.filterwarnings("ignore", ".*precision lowered by casting")  # EnvPool's spaces are float64
