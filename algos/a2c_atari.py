@@ -12,7 +12,7 @@ the plain policy gradient, since the policy that is updated is the one that acte
 5. A time limit is no terminal state: a truncated game bootstraps from the value of its true final observation.
 6. Evaluation samples from the policy, like the published figures: its mode can wait for ever for a ball to be served.
 """
-import atexit, contextlib, difflib, importlib.util, json, math, os, random, signal, subprocess, sys, time
+import atexit, difflib, importlib.util, json, math, os, random, signal, subprocess, sys, time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -193,11 +193,9 @@ def evaluate(agent: Agent, envs: gym.vector.VectorEnv, obs: np.ndarray, stop=(),
     """Raw returns of each environment's first game, played by the policy as it is, random actions and all. The camera,
     if any, is a vector environment with the seeds of the first few: there the same actions play the same games."""
     returns, running = np.zeros(envs.num_envs), np.ones(envs.num_envs, dtype=bool)
-    with torch.random.fork_rng(), contextlib.ExitStack() as files:  # training goes on with the draws it would have had
-        films = []
-        for i in range(camera.num_envs if camera else 0):
-            film = importlib.import_module("imageio").get_writer(f"{videos}/env-{i}.mp4", fps=15, macro_block_size=2)
-            films.append(files.enter_context(film))
+    films = [importlib.import_module("imageio").get_writer(f"{videos}/env-{i}.mp4", fps=15, macro_block_size=2)
+             for i in range(camera.num_envs if camera else 0)]
+    with torch.random.fork_rng():  # training goes on with the draws it would have had
         while running.any() and not stop:
             action = agent.get_action_and_value(torch.from_numpy(obs).to(agent.critic.weight.device))[0].cpu().numpy()
             obs, reward, terminated, truncated, _ = envs.step(action)
@@ -205,7 +203,8 @@ def evaluate(agent: Agent, envs: gym.vector.VectorEnv, obs: np.ndarray, stop=(),
                 _ = runs and film.append_data(frame[0])
             returns += np.where(running, reward, 0.0)
             running &= ~(terminated | truncated)
-    envs.close()
+    for finished in (envs, *films):
+        finished.close()
     return returns.tolist()
 
 def write(path: Path, content: dict) -> None:
@@ -227,8 +226,7 @@ def load_checkpoint(path: str) -> dict:
 
 def train(args: Args, stop: list | tuple = ()) -> dict:
     """Train, evaluate, and return what summary.json holds. Once `stop` holds a signal's number: save and exit."""
-    check_args(args)
-    started = time.time()
+    started, _ = time.time(), check_args(args)
     name = f"{args.env_id.replace('/', '-').replace(':', '-')}__{args.exp_name}__{args.seed}__{int(started)}"
     fresh = {"run_dir": Path(args.runs_dir) / name, "args": asdict(args), "global_step": 0, "wall_time_s": 0.0}
     saved = load_checkpoint(args.resume) if args.resume else fresh
@@ -260,8 +258,8 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     run |= {"total_timesteps": args.total_timesteps, "args": asdict(args), "versions": versions, "commit": commit}
     write(run_dir / "config.json", run)
     if args.track:
-        importlib.import_module("wandb").init(
-            project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
+        wandb = importlib.import_module("wandb")
+        wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
     atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
 
     obs = torch.zeros(T + 1, *next_obs.shape, dtype=torch.uint8, device=device)

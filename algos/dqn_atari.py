@@ -10,7 +10,7 @@ Papers: DQN, Mnih et al. 2015, Nature 518:529; double DQN, van Hasselt et al. 20
 5. --precision auto computes the convolutions in bfloat16 where the processor has it; float32 is the published way.
 6. A time limit is no terminal state: a truncated game bootstraps from the value of its true final observation.
 """
-import atexit, contextlib, copy, difflib, importlib.util, json, math, os, random, signal, subprocess, sys, time
+import atexit, copy, difflib, importlib.util, json, math, os, random, signal, subprocess, sys, time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -227,11 +227,9 @@ def evaluate(agent: Agent, envs: gym.vector.VectorEnv, obs: np.ndarray, stop=(),
     """Raw returns of each environment's first game, with --eval-e for epsilon. The camera,
     if any, is a vector environment with the seeds of the first few: there the same actions play the same games."""
     returns, running = np.zeros(envs.num_envs), np.ones(envs.num_envs, dtype=bool)
-    with torch.random.fork_rng(), contextlib.ExitStack() as files:  # training goes on with the draws it would have had
-        films = []
-        for i in range(camera.num_envs if camera else 0):
-            film = importlib.import_module("imageio").get_writer(f"{videos}/env-{i}.mp4", fps=15, macro_block_size=2)
-            films.append(files.enter_context(film))
+    films = [importlib.import_module("imageio").get_writer(f"{videos}/env-{i}.mp4", fps=15, macro_block_size=2)
+             for i in range(camera.num_envs if camera else 0)]
+    with torch.random.fork_rng():  # training goes on with the draws it would have had
         while running.any() and not stop:
             action = agent.get_action(torch.from_numpy(obs).to(agent.head.weight.device), agent.args.eval_e)
             action = action.cpu().numpy()
@@ -240,7 +238,8 @@ def evaluate(agent: Agent, envs: gym.vector.VectorEnv, obs: np.ndarray, stop=(),
                 _ = runs and film.append_data(frame[0])
             returns += np.where(running, reward, 0.0)
             running &= ~(terminated | truncated)
-    envs.close()
+    for finished in (envs, *films):
+        finished.close()
     return returns.tolist()
 
 def write(path: Path, content: dict) -> None:
@@ -262,8 +261,7 @@ def load_checkpoint(path: str) -> dict:
 
 def train(args: Args, stop: list | tuple = ()) -> dict:
     """Train, evaluate, and return what summary.json holds. Once `stop` holds a signal's number: save and exit."""
-    check_args(args)
-    started = time.time()
+    started, _ = time.time(), check_args(args)
     name = f"{args.env_id.replace('/', '-').replace(':', '-')}__{args.exp_name}__{args.seed}__{int(started)}"
     fresh = {"run_dir": Path(args.runs_dir) / name, "args": asdict(args), "global_step": 0, "wall_time_s": 0.0}
     saved = load_checkpoint(args.resume) if args.resume else fresh
@@ -306,8 +304,8 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     run |= {"total_timesteps": args.total_timesteps, "args": asdict(args), "versions": versions, "commit": commit}
     write(run_dir / "config.json", run)
     if args.track:
-        importlib.import_module("wandb").init(
-            project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
+        wandb = importlib.import_module("wandb")
+        wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
     atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
 
     episode, done, age, lives = np.zeros((2, N)), np.zeros(N, dtype=bool), np.zeros(N, dtype=np.uint8), info["lives"]

@@ -29,8 +29,7 @@ class Args:
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto takes CUDA where there is one, else the CPU
     runs_dir: str = "runs"  # the run folder is created in here
     checkpoint_frequency: int = 50_000  # environment steps between two checkpoints
-    save_replay: bool = False  # save the replay with every checkpoint; without it --resume fills a new one first
-    resume: str = ""  # run folder or checkpoint.pt to continue; flags given beside it override the saved ones
+    resume: str = ""  # run folder or checkpoint.pt to continue with a new replay; flags given override the saved ones
     eval_frequency: int = 10_000  # environment steps between two evaluations; 0 evaluates at the end only
     eval_episodes: int = 30  # episodes of an evaluation, one in each of as many parallel environments
     capture_video: bool = False  # record the first 3 episodes of every evaluation as mp4 in the run folder
@@ -174,18 +173,16 @@ class Agent(nn.Module):
 class Replay:
     """The last `rows` steps of each environment, as a ring. A row holds an observation and what was done there. The
     next observation of a row is that of the row after it; the true final one of an episode is that of the reset row."""
-    KINDS = ("obs", "action", "reward", "terminal", "valid")
-
     def __init__(self, rows: int, num_envs: int, obs_shape: tuple[int, int, int]):
         self.rows, self.num_envs, self.row, self.filled = rows, num_envs, 0, 0  # the ring's next row; rows written
         self.obs, self.action = np.empty((rows, num_envs, *obs_shape), np.uint8), np.zeros((rows, num_envs), np.int64)
         self.reward, self.terminal = np.zeros((2, rows, num_envs), np.float32)
         self.valid = np.zeros((rows, num_envs), bool)  # not a reset row
 
-    def add(self, *step) -> None:
+    def add(self, obs, action, reward, terminal, valid) -> None:
         """A step of all environments: obs (num_envs, *obs_shape), action, reward, terminal, valid (num_envs,)."""
-        for kind, values in zip(self.KINDS, step):
-            getattr(self, kind)[self.row] = values
+        self.obs[self.row], self.action[self.row], self.reward[self.row] = obs, action, reward
+        self.terminal[self.row], self.valid[self.row] = terminal, valid
         self.row, self.filled = (self.row + 1) % self.rows, min(self.filled + 1, self.rows)
 
     def sample(self, batch_size: int):
@@ -199,16 +196,6 @@ class Replay:
             draw = ~self.valid[row, env]
         rest = (kind[row, env] for kind in (self.action, self.reward, self.terminal))
         return tuple(map(torch.from_numpy, (self.obs[row, env], self.obs[(row + 1) % self.rows, env], *rest)))
-
-    def state_dict(self) -> dict:
-        kept = {kind: torch.from_numpy(getattr(self, kind)[: self.filled]) for kind in self.KINDS}
-        return kept | {"row": self.row, "filled": self.filled}
-
-    def load_state_dict(self, state: dict) -> None:
-        for kind in self.KINDS:
-            getattr(self, kind)[: state["filled"]] = state[kind].numpy()
-        self.row, self.filled = state["row"], state["filled"]
-        self.valid[self.row - 1] = False  # the environments start anew: its next observation never comes
 
 def td_target(reward, terminal, next_values, next_chooser, gamma: float) -> torch.Tensor:
     """Targets (n,): the reward plus the discounted value, from next_values (n, num_actions), of the action that is best
@@ -273,19 +260,11 @@ def load_checkpoint(path: str) -> dict:
 
 def train(args: Args, stop: list | tuple = ()) -> dict:
     """Train, evaluate, and return what summary.json holds. Once `stop` holds a signal's number: save and exit."""
-    check_args(args)
-    started = time.time()
+    started, _ = time.time(), check_args(args)
     name = f"{args.env_id.replace('/', '-').replace(':', '-')}__{args.exp_name}__{args.seed}__{int(started)}"
     fresh = {"run_dir": Path(args.runs_dir) / name, "args": asdict(args), "global_step": 0, "wall_time_s": 0.0}
     saved = load_checkpoint(args.resume) if args.resume else fresh
     check(saved["args"]["env_id"] == args.env_id, f"--resume {args.resume} was trained on {saved['args']['env_id']}")
-    kept = saved.get("replay") and saved["run_dir"] / saved["replay"]
-    same = not kept or [saved["args"][key] == getattr(args, key) for key in ("num_envs", "buffer_size")] == [True, True]
-    check(same, f"--resume {args.resume} has a replay of other --num-envs or --buffer-size; leave both as they were")
-    try:
-        kept = kept and torch.load(kept, weights_only=True, mmap=True)
-    except Exception as error:
-        check(False, f"--resume {args.resume} has lost its replay, {kept} ({type(error).__name__})")
     run_dir, global_step, N = saved["run_dir"], saved["global_step"], args.num_envs
     device = torch.device(args.device if args.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu")
     torch.set_num_threads(args.torch_threads or torch.get_num_threads())
@@ -304,8 +283,6 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     if args.resume:
         agent.load_state_dict(saved["agent"]), optimizer.load_state_dict(saved["optimizer"])
         target_agent.load_state_dict(saved["target_agent"])
-        if kept:
-            replay.load_state_dict(kept)
         setters = random.setstate, np.random.set_state, torch.set_rng_state, torch.cuda.set_rng_state_all
         for setter, state in zip(setters, saved["random_states"]):
             setter(state)
@@ -318,8 +295,8 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     run |= {"total_timesteps": args.total_timesteps, "args": asdict(args), "versions": versions, "commit": commit}
     write(run_dir / "config.json", run)
     if args.track:
-        importlib.import_module("wandb").init(
-            project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
+        wandb = importlib.import_module("wandb")
+        wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
     atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
 
     episode, done, last100, ended, metrics = np.zeros((2, N)), np.zeros(N, dtype=bool), [], [], []
@@ -335,15 +312,10 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         if global_step >= min(next_save, next_eval) or finished or stop:
             next_save, (name, keys, *rest) = global_step + args.checkpoint_frequency, np.random.get_state()
             random_states = random.getstate(), (name, keys.tolist(), *rest), torch.get_rng_state()
-            kept = f"replay-{global_step}.pt" if args.save_replay else ""
-            if kept:
-                write(run_dir / kept, replay.state_dict())
             write(run_dir / "checkpoint.pt", run | {
                 "global_step": global_step, "wall_time_s": saved["wall_time_s"] + time.time() - started,
-                "agent": agent.state_dict(), "target_agent": target_agent.state_dict(), "replay": kept,
+                "agent": agent.state_dict(), "target_agent": target_agent.state_dict(),
                 "optimizer": optimizer.state_dict(), "random_states": (*random_states, torch.cuda.get_rng_state_all())})
-            for file in run_dir.glob("replay-*"):  # older, and no checkpoint names it, or cut short by a kill
-                _ = file.name == kept or file.unlink()
             writer.flush()
         if (finished or global_step >= next_eval) and not stop:
             next_eval, film = global_step + (args.eval_frequency or math.inf), run_dir / f"videos/step-{global_step}"

@@ -102,12 +102,10 @@ def check_args(args: Args) -> tuple[str, str]:
 def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir: str | Path = ""):
     """Vector environment seeded seed, seed + 1, ... and its first observation, in NEXT_STEP mode: the step after a
     `done` is a reset row, whose action is ignored. With video_dir the first 3 film their first episode."""
-
     def make_env(index: int) -> gym.Env:
         film = video_dir and index < 3
         env = gym.make(args.env_id, **({"render_mode": "rgb_array"} if film else {}))
         return gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", lambda n: n == 0) if film else env
-
     if backend == "envpool":  # takes its seed here and nowhere else
         config = dict(num_envs=num_envs, num_threads=min(num_envs, os.cpu_count()), seed=seed)
         envs = importlib.import_module("envpool").make(args.env_id, env_type="gymnasium", **config)
@@ -201,8 +199,7 @@ def ppo_loss(agent: Agent, args: Args, x, action, old_logprob, advantage, target
     _, logprob, entropy = agent.get_action(x, action)
     value = agent.get_value(x)
     assert logprob.shape == old_logprob.shape == advantage.shape == value.shape == target.shape == old_value.shape
-    if args.norm_adv:
-        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+    advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8) if args.norm_adv else advantage
     logratio = logprob - old_logprob
     ratio = logratio.exp()
     clipped_ratio = ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
@@ -297,8 +294,8 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     run |= {"total_timesteps": args.total_timesteps, "args": asdict(args), "versions": versions, "commit": commit}
     write(run_dir / "config.json", run)
     if args.track:
-        importlib.import_module("wandb").init(
-            project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
+        wandb = importlib.import_module("wandb")
+        wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
     atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
 
     obs = torch.zeros(T + 1, *next_obs.shape, device=device)
@@ -348,8 +345,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         rewards, terminateds, truncateds, valids, traces = torch.from_numpy(storage).to(device)
         valids, dones = valids.bool(), torch.max(terminateds, truncateds)
         agent.return_rms.update(traces[valids])
-        if args.norm_reward:
-            rewards = (rewards / (agent.return_rms.var + 1e-8).sqrt()).clamp(-10, 10)
+        rewards = (rewards / (agent.return_rms.var + 1e-8).sqrt()).clamp(-10, 10) if args.norm_reward else rewards
         x, ends = agent.normalize(obs), terminateds if args.bootstrap_truncation else dones
         with torch.no_grad():
             values = agent.get_value(x)  # (T + 1, N); row t + 1 is the true next observation, also where row t is done

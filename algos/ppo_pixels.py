@@ -199,8 +199,7 @@ def ppo_loss(agent: Agent, args: Args, obs, action, old_logprob, advantage, targ
     """Loss of a minibatch, tensors (minibatch, ...), and [policy_loss, value_loss, entropy, approx_kl, clipfrac]."""
     _, logprob, entropy, value = agent.get_action_and_value(obs, action)
     assert logprob.shape == old_logprob.shape == advantage.shape == value.shape == target.shape == old_value.shape
-    if args.norm_adv:
-        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+    advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8) if args.norm_adv else advantage
     logratio = logprob - old_logprob
     ratio = logratio.exp()
     clipped_ratio = ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
@@ -264,8 +263,7 @@ def load_checkpoint(path: str) -> dict:
 
 def train(args: Args, stop: list | tuple = ()) -> dict:
     """Train, evaluate, and return what summary.json holds. Once `stop` holds a signal's number: save and exit."""
-    check_args(args)
-    started = time.time()
+    started, _ = time.time(), check_args(args)
     name = f"{args.env_id.replace('/', '-').replace(':', '-')}__{args.exp_name}__{args.seed}__{int(started)}"
     fresh = {"run_dir": Path(args.runs_dir) / name, "args": asdict(args), "global_step": 0, "wall_time_s": 0.0}
     saved = load_checkpoint(args.resume) if args.resume else fresh
@@ -298,8 +296,8 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     run |= {"total_timesteps": args.total_timesteps, "args": asdict(args), "versions": versions, "commit": commit}
     write(run_dir / "config.json", run)
     if args.track:
-        importlib.import_module("wandb").init(
-            project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
+        wandb = importlib.import_module("wandb")
+        wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
     atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
 
     obs = torch.zeros(T + 1, *next_obs.shape, dtype=torch.uint8, device=device)
@@ -349,8 +347,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         rewards, terminateds, truncateds, valids, traces = torch.from_numpy(storage).to(device)
         valid_rows = valids.flatten().nonzero().squeeze(-1)  # reset rows end here
         agent.return_rms.update(traces.flatten()[valid_rows])
-        if args.norm_reward:
-            rewards = (rewards / (agent.return_rms.var + 1e-8).sqrt()).clamp(-10, 10)
+        rewards = (rewards / (agent.return_rms.var + 1e-8).sqrt()).clamp(-10, 10) if args.norm_reward else rewards
         dones = torch.max(terminateds, truncateds)
         ends = terminateds if args.bootstrap_truncation else dones
         with torch.inference_mode():

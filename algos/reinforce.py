@@ -87,12 +87,10 @@ def check_args(args: Args) -> tuple[str, str]:
 def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir: str | Path = ""):
     """Vector environment seeded seed, seed + 1, ... and its first observation, in NEXT_STEP mode: the step after a
     `done` is a reset row, whose action is ignored. With video_dir the first 3 film their first episode."""
-
     def make_env(index: int) -> gym.Env:
         film = video_dir and index < 3
         env = gym.make(args.env_id, **({"render_mode": "rgb_array"} if film else {}))
         return gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", lambda n: n == 0) if film else env
-
     if backend == "envpool":  # takes its seed here and nowhere else
         config = dict(num_envs=num_envs, num_threads=min(num_envs, os.cpu_count()), seed=seed)
         envs = importlib.import_module("envpool").make(args.env_id, env_type="gymnasium", **config)
@@ -218,8 +216,8 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     run |= {"total_timesteps": args.total_timesteps, "args": asdict(args), "versions": versions, "commit": commit}
     write(run_dir / "config.json", run)
     if args.track:
-        importlib.import_module("wandb").init(
-            project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
+        wandb = importlib.import_module("wandb")
+        wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
     atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
 
     last100, busy = [], []

@@ -20,7 +20,6 @@ TINY = {name: ("--env-id", "Pendulum-v1", "--num-steps", 8, "--num-minibatches",
     "ppo_pixels": ("--num-steps", 8, "--num-minibatches", 2),
     "dqn_pixels": ("--buffer-size", 64, "--learning-starts", 32),
 }
-DOCUMENTED = ast.Module, ast.ClassDef, ast.FunctionDef
 SHARED = [  # files, and what is the same in them to the byte
     (("ppo_atari", "a2c_atari", "dqn_atari"), ("make_envs", "write", "load_checkpoint", "PixelConv2d", "check")),
     (("ppo_atari", "a2c_atari", "dqn_atari"), ("layer_init",)),
@@ -70,11 +69,7 @@ def test_import_has_no_side_effect(file, tmp_path):
 def test_budget(file):
     """Would break: a file that grows beyond what is read in ten minutes."""
     lines = file.read_text().splitlines()
-    nodes = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, DOCUMENTED)]
-    texts = [node.body[0] for node in nodes if ast.get_docstring(node)]
-    docstrings = {number for text in texts for number in range(text.lineno, text.end_lineno + 1)}
-    code = [number for number, line in enumerate(lines, 1) if line.strip() and number not in docstrings]
-    assert len(code) <= 364  # lines of code; blank lines and docstrings are free
+    assert len(lines) <= 414  # all of them; the aim is 350
     assert [number for number, line in enumerate(lines, 1) if len(line) > 120] == []
 
 
