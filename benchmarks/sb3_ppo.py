@@ -8,6 +8,7 @@ what it leaves. Its learning rate and clip range are constant, so a shorter run 
 
 import json
 import subprocess
+import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -38,43 +39,32 @@ def evaluate(model, envs) -> list[float]:
     return returns.tolist()
 
 
-def train(args: Args) -> dict:
+def run(args, algo: str, policy: str, settings: dict, envs, evaluate) -> dict:
+    """Trains stable-baselines3's `algo` on `envs`; leaves and returns what summary.json of algos/ has. evaluate(model)
+    gives the raw returns of the evaluation's episodes."""
     import stable_baselines3
     import torch
-    from speed import ZOO
-    from stable_baselines3 import PPO
     from stable_baselines3.common.callbacks import BaseCallback
-    from stable_baselines3.common.env_util import make_vec_env
-    from stable_baselines3.common.vec_env import VecNormalize
     from torch.utils.tensorboard import SummaryWriter
 
-    if args.env_id not in ZOO:
-        raise SystemExit(f"sb3_ppo.py: --env-id {args.env_id} has no tuned settings here; take one of {', '.join(ZOO)}")
     started = time.time()
     torch.set_num_threads(args.torch_threads)
-    run_dir = Path(args.runs_dir) / f"{args.env_id}__{args.exp_name}__{args.seed}__{int(started)}"
+    name = f"{args.env_id.replace('/', '-')}__{args.exp_name}__{args.seed}__{int(started)}"
+    run_dir = Path(args.runs_dir) / name
     run_dir.mkdir(parents=True)
     git = ["git", "-C", str(Path(__file__).resolve().parent), "describe", "--always", "--dirty", "--exclude", "*"]
     commit = subprocess.run(git, capture_output=True, text=True).stdout.strip() or "unknown"
-    run = {"algo": Path(__file__).stem, "env_id": args.env_id, "seed": args.seed, "device": "cpu", "args": asdict(args)}
+    run = {"algo": Path(sys.argv[0]).stem, "env_id": args.env_id, "seed": args.seed, "device": "cpu"}
     run |= {"versions": {"torch": str(torch.__version__), "stable-baselines3": stable_baselines3.__version__}}
-    run |= {"commit": commit, "total_timesteps": args.total_timesteps}
+    run |= {"commit": commit, "total_timesteps": args.total_timesteps, "args": asdict(args)}
     (run_dir / "config.json").write_text(json.dumps(run, indent=2) + "\n")
     writer = SummaryWriter(run_dir)
 
-    settings = dict(ZOO[args.env_id])
-    norms = {name: settings.pop(name, False) for name in ("norm_obs", "norm_reward")}
-    num_envs = settings.pop("n_envs")
-
-    def make_envs(number: int, seed: int):
-        envs = make_vec_env(args.env_id, n_envs=number, seed=seed)
-        return VecNormalize(envs, gamma=settings["gamma"], **norms) if any(norms.values()) else envs
-
     class Log(BaseCallback):
-        """The mean return of the episodes that ended in a rollout, at the rollout's end."""
+        """The mean return of the episodes that ended in rollouts, every 1000 steps or more, at a rollout's end."""
 
         def _on_training_start(self) -> None:
-            self.ended, self.last100, self.marks = [], [], []
+            self.ended, self.last100, self.marks, self.logged = [], [], [], 0
 
         def _on_rollout_start(self) -> None:
             self.marks.append((time.perf_counter(), self.num_timesteps))
@@ -84,19 +74,17 @@ def train(args: Args) -> dict:
             return True
 
         def _on_rollout_end(self) -> None:
-            if self.ended:
+            if self.ended and self.num_timesteps >= self.logged + 1000:
+                self.logged = self.num_timesteps
                 writer.add_scalar("charts/episodic_return", np.mean(self.ended), self.num_timesteps)
-            self.last100, self.ended = (self.last100 + self.ended)[-100:], []
+                self.last100, self.ended = (self.last100 + self.ended)[-100:], []
 
-    envs, log = make_envs(num_envs, args.seed), Log()
-    model = PPO("MlpPolicy", envs, seed=args.seed, device="cpu", **settings)
+    log = Log()
+    model = getattr(stable_baselines3, algo)(policy, envs, seed=args.seed, device="cpu", **settings)
     model.learn(args.total_timesteps, callback=log)
     writer.close()
     first, last = log.marks[min(1, len(log.marks) - 1)], log.marks[-1]
-    eval_envs = make_envs(args.eval_episodes, args.seed + 2**30)
-    if any(norms.values()):
-        eval_envs.obs_rms, eval_envs.ret_rms = envs.obs_rms, envs.ret_rms
-    eval_returns = evaluate(model, eval_envs)
+    eval_returns = evaluate(model)
     summary = run | {
         "global_step": model.num_timesteps, "wall_time_s": time.time() - started,
         "sps": (last[1] - first[1]) / max(last[0] - first[0], 1e-9), "eval_episodes": args.eval_episodes,
@@ -106,6 +94,31 @@ def train(args: Args) -> dict:
     (run_dir / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     print(f"{run_dir}: evaluation {summary['eval_return_mean']:.1f} +- {summary['eval_return_std']:.1f}")
     return summary
+
+
+def train(args: Args) -> dict:
+    from speed import ZOO
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    if args.env_id not in ZOO:
+        raise SystemExit(f"sb3_ppo.py: --env-id {args.env_id} has no tuned settings here; take one of {', '.join(ZOO)}")
+    settings = dict(ZOO[args.env_id])
+    norms = {name: settings.pop(name, False) for name in ("norm_obs", "norm_reward")}
+
+    def make_envs(number: int, seed: int):
+        envs = make_vec_env(args.env_id, n_envs=number, seed=seed)
+        return VecNormalize(envs, gamma=settings["gamma"], **norms) if any(norms.values()) else envs
+
+    envs = make_envs(settings.pop("n_envs"), args.seed)
+
+    def evaluation(model) -> list[float]:
+        eval_envs = make_envs(args.eval_episodes, args.seed + 2**30)
+        if any(norms.values()):
+            eval_envs.obs_rms, eval_envs.ret_rms = envs.obs_rms, envs.ret_rms
+        return evaluate(model, eval_envs)
+
+    return run(args, "PPO", "MlpPolicy", settings, envs, evaluation)
 
 
 if __name__ == "__main__":

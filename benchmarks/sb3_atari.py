@@ -1,0 +1,83 @@
+"""Stable-baselines3's PPO or A2C on an Atari game with the settings of ppo_atari.py or a2c_atari.py, as a run folder.
+
+    python benchmarks/sb3_atari.py --algo PPO --env-id BreakoutNoFrameskip-v4 --total-timesteps 500000
+
+For learning curves beside ours at equal steps: the same network, hyperparameters, schedule and optimiser, on
+stable-baselines3's wrappers (docs/atari.md has where they differ).
+"""
+
+import importlib
+import importlib.util
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import tyro
+from sb3_ppo import run
+
+
+@dataclass
+class Args:
+    algo: Literal["PPO", "A2C"] = "PPO"  # whose settings are those of ppo_atari.py or a2c_atari.py
+    exp_name: str = ""  # name of this experiment, part of the run folder's name; default: sb3_ppo or sb3_a2c
+    env_id: str = "BreakoutNoFrameskip-v4"  # a game of ale-py
+    seed: int = 1  # seeds Python, NumPy, PyTorch and every environment
+    total_timesteps: int = 500_000  # environment steps; the learning rate falls to zero over them
+    torch_threads: int = 1  # CPU threads of PyTorch
+    eval_episodes: int = 30  # games of the evaluation, one in each of as many environments
+    runs_dir: str = "runs"  # the run folder is created in here
+
+
+def ours(algo: str, env_id: str) -> dict:
+    """Defaults of our file as stable-baselines3's keywords. Its value loss is the squared error, ours half of it."""
+    from speed import identical_case
+
+    name = f"{algo.lower()}_atari"
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).resolve().parents[1] / "algos" / f"{name}.py")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    flags = asdict(module.Args())
+    settings = identical_case(env_id, algo, flags)
+    start, settings["vf_coef"] = settings.pop("learning_rate"), settings["vf_coef"] / 2
+    settings["learning_rate"] = lambda left: start * left
+    if algo == "A2C":  # eps under the root, as in the paper and in our file
+        from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
+
+        kwargs = {"alpha": flags["rms_alpha"], "eps": settings.pop("rms_prop_eps")}
+        settings["policy_kwargs"] = {"optimizer_class": RMSpropTFLike, "optimizer_kwargs": kwargs}
+    return settings
+
+
+def evaluate(model, envs, episodes: int) -> list[float]:
+    """Raw returns of each environment's first whole game, played by draws from the policy."""
+    obs, returns = envs.reset(), {}
+    while len(returns) < episodes:
+        obs, _, _, infos = envs.step(model.predict(obs, deterministic=False)[0])
+        for i, info in enumerate(infos):
+            if "episode" in info:
+                returns.setdefault(i, float(info["episode"]["r"]))
+    return [returns[i] for i in range(episodes)]
+
+
+def train(args: Args) -> dict:
+    from stable_baselines3.common.env_util import make_atari_env
+    from stable_baselines3.common.vec_env import VecFrameStack
+
+    importlib.import_module("ale_py")  # registers its games
+    args.exp_name = args.exp_name or f"sb3_{args.algo.lower()}"
+    settings = ours(args.algo, args.env_id)
+
+    def make_envs(number: int, seed: int):
+        return VecFrameStack(make_atari_env(args.env_id, n_envs=number, seed=seed), 4)
+
+    envs = make_envs(settings.pop("n_envs"), args.seed)
+
+    def evaluation(model) -> list[float]:
+        return evaluate(model, make_envs(args.eval_episodes, args.seed + 2**30), args.eval_episodes)
+
+    return run(args, args.algo, "CnnPolicy", settings, envs, evaluation)
+
+
+if __name__ == "__main__":
+    train(tyro.cli(Args))
