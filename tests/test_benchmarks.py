@@ -1,6 +1,7 @@
 """The runners in benchmarks/ leave what scripts/plot.py reads."""
 
 import csv
+import importlib
 import json
 import subprocess
 import sys
@@ -37,6 +38,33 @@ def test_sb3_run_folder(tmp_path):
 def test_sb3_bad_input(tmp_path):
     status, out, err = run("benchmarks/sb3_ppo.py", "--env-id", "Hopper-v5", cwd=tmp_path)
     assert (status, out, list(tmp_path.iterdir())) == (1, "", []) and "has no tuned settings here" in err
+
+
+@pytest.mark.slow
+def test_sb3_on_atari(tmp_path):
+    """Would break: returns of single lives or of clipped rewards, a score per environment and not per game."""
+    flags = "--algo A2C --total-timesteps 1200 --eval-episodes 2 --seed 3".split()
+    status, out, err = run("benchmarks/sb3_atari.py", *flags, cwd=tmp_path)
+    assert status == 0, err
+    (folder,) = (tmp_path / "runs").iterdir()
+    summary = json.loads((folder / "summary.json").read_text())
+    assert folder.name.startswith("BreakoutNoFrameskip-v4__sb3_a2c__3__") and summary["global_step"] == 1200
+    assert len(summary["eval_returns"]) == 2 and all(0 <= score <= 20 for score in summary["eval_returns"])
+
+
+def test_sb3_gets_our_settings_on_atari(monkeypatch):
+    """Would break: a flag of ours that the peer does not get, or gets in another meaning."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    ours = importlib.import_module("sb3_atari").ours
+    ppo, a2c = (ours(algo, "BreakoutNoFrameskip-v4") for algo in ("PPO", "A2C"))
+    assert [schedule(0.5) for schedule in (ppo.pop("learning_rate"), a2c.pop("learning_rate"))] == [1.25e-4, 3.5e-4]
+    shared = {"gamma": 0.99, "max_grad_norm": 0.5, "ent_coef": 0.01, "vf_coef": 0.25}
+    clips = {"clip_range": 0.1, "clip_range_vf": 0.1, "gae_lambda": 0.95}
+    assert ppo == shared | clips | {"n_envs": 8, "n_steps": 128, "n_epochs": 4, "batch_size": 256}
+    kwargs = a2c.pop("policy_kwargs")
+    assert kwargs["optimizer_class"].__name__ == "RMSpropTFLike"
+    assert kwargs["optimizer_kwargs"] == {"alpha": 0.99, "eps": 1e-5}
+    assert a2c == shared | {"n_envs": 16, "n_steps": 5}
 
 
 @pytest.mark.slow
