@@ -69,11 +69,10 @@ def check_args(args: Args) -> None:
     counts = "total_timesteps num_envs batch_size train_frequency target_network_frequency eval_episodes"
     for name in (*counts.split(), "checkpoint_frequency", "learning_rate", "max_grad_norm", "learning_starts"):
         check(getattr(args, name) > 0, f"--{name.replace('_', '-')} must be positive, not {getattr(args, name)}")
-    for name in ("eval_frequency", "torch_threads", "frame_skip"):
-        check(getattr(args, name) >= 0, f"--{name.replace('_', '-')} must not be negative, not {getattr(args, name)}")
-    check(0 <= args.seed < 2**32, f"--seed must lie in [0, 2**32), not {args.seed}")
-    for name in ("start_e", "end_e", "eval_e", "exploration_fraction", "tau"):
-        check(0 <= getattr(args, name) <= 1, f"--{name.replace('_', '-')} must be in [0, 1], not {getattr(args, name)}")
+    limits = dict.fromkeys(("start_e", "end_e", "eval_e", "exploration_fraction", "tau", "gamma"), 1)
+    limits |= {"seed": 2**32 - 1, "eval_frequency": math.inf, "torch_threads": math.inf, "frame_skip": math.inf}
+    for name, most in limits.items():
+        check(0 <= getattr(args, name) <= most, f"--{name.replace('_', '-')} must lie in [0, {most}]")
     check(args.buffer_size >= 8 * args.num_envs, f"--buffer-size must be at least 8 x num_envs = {8 * args.num_envs}")
     few, many = 3 * args.num_envs, args.buffer_size - args.buffer_size % args.num_envs  # the newest row cannot be drawn
     check(few <= args.learning_starts <= many, f"--learning-starts {args.learning_starts} must lie in [{few}, {many}]: "

@@ -54,9 +54,8 @@ def check_args(args: Args) -> tuple[str, str]:
     counts = "total_timesteps num_envs eval_episodes checkpoint_frequency"
     for name in (*counts.split(), "torch_threads", "learning_rate"):
         check(getattr(args, name) > 0, f"--{name.replace('_', '-')} must be positive, not {getattr(args, name)}")
-    check(0 <= args.seed < 2**32, f"--seed must lie in [0, 2**32), not {args.seed}")
-    check(0 <= args.gamma <= 1, f"--gamma must lie in [0, 1], not {args.gamma}")
-    check(args.eval_frequency >= 0, f"--eval-frequency must not be negative, but is {args.eval_frequency}")
+    for name, most in (("seed", 2**32 - 1), ("eval_frequency", math.inf), ("gamma", 1)):
+        check(0 <= getattr(args, name) <= most, f"--{name.replace('_', '-')} must lie in [0, {most}]")
     here = args.device in ("auto", "cpu") or getattr(torch, args.device).is_available()
     check(here, f"--device {args.device} is not there; take --device auto")
     for flag, wanted, package in (("track", args.track, "wandb"), ("capture-video", args.capture_video, "moviepy")):

@@ -282,6 +282,7 @@ COUNTS = (
     "num_envs num_steps num_minibatches update_epochs total_timesteps eval_episodes checkpoint_frequency batch_size"
 )
 COUNTS += " train_frequency target_network_frequency buffer_size learning_starts"
+SHARES = "start_e end_e eval_e tau gamma gae_lambda"
 BAD = [
     ({"env_id": "BreakoutNoFramskip-v4"}, ["BreakoutNoFrameskip-v4"]),
     ({"env_id": "ALE/Breakot-v5"}, ["ALE/Breakout-v5"]),
@@ -294,7 +295,7 @@ BAD = [
     *[({name: value}, []) for name in COUNTS.split() for value in (0, -1)],
     *[({name: -1}, []) for name in ("frame_skip", "eval_frequency", "torch_threads", "seed")],
     *[({"learning_rate": value}, []) for value in (0.0, -1e-3, float("nan"))],
-    *[({name: value}, []) for name in ("start_e", "end_e", "eval_e", "tau") for value in (-0.1, 1.1, float("nan"))],
+    *[({name: value}, []) for name in SHARES.split() for value in (-0.1, 1.1, float("nan"))],
     ({"exploration_fraction": 2.0}, []),
     ({"seed": 2**40}, []),
     ({"num_steps": 1}, ["2"]),

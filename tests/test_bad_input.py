@@ -44,6 +44,8 @@ BAD = [
     ({"learning_rate": float("nan")}, []),
     ({"max_grad_norm": -1.0}, []),
     ({"clip_coef": 0.0}, []),
+    ({"gamma": 1.01}, ["[0, 1]"]),
+    ({"gae_lambda": -0.1}, ["[0, 1]"]),
     ({"eval_frequency": -1}, []),
     ({"seed": -1}, []),
     ({"seed": 2**40}, []),

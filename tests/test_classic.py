@@ -203,6 +203,8 @@ OWN_BAD = {
         ({"num_minibatches": 3}, ["16"]),
         ({"update_epochs": 0}, []),
         ({"max_grad_norm": -1.0}, []),
+        ({"gamma": -0.1}, []),
+        ({"gae_lambda": 1.01}, []),
     ],
     "dqn": [
         ({"buffer_size": 15}, ["16"]),
