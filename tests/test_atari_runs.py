@@ -376,6 +376,7 @@ def test_videos_show_the_evaluated_games(atari, monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
+@only("ppo_atari", "dqn_atari")  # to save time: a2c_atari.py compiles what ppo_atari.py does
 @pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler")
 def test_compiled(fake, monkeypatch, tmp_path):
     """Would break: --compile on a CPU; other losses than without it."""
