@@ -62,11 +62,11 @@ def check(ok, message: str) -> None:
 def check_args(args: Args) -> None:
     """One line and exit status 2, with nothing created, on bad input."""
     counts = "total_timesteps num_envs num_steps eval_episodes checkpoint_frequency"
-    for name in (*counts.split(), "learning_rate"):
+    for name in (*counts.split(), "learning_rate", "max_grad_norm", "rms_eps"):
         check(getattr(args, name) > 0, f"--{name.replace('_', '-')} must be positive, not {getattr(args, name)}")
     limits = {"seed": 2**32 - 1, "eval_frequency": math.inf, "torch_threads": math.inf, "frame_skip": math.inf}
-    for name, most in (limits | {"gamma": 1}).items():
-        check(0 <= getattr(args, name) <= most, f"--{name.replace('_', '-')} must lie in [0, {most}]")
+    for name, most in (limits | {"gamma": 1, "rms_alpha": 1}).items():
+        check(0 <= getattr(args, name) <= most, f"--{name.replace('_', '-')} {getattr(args, name)} not in [0, {most}]")
     check(args.num_steps > 1, "--num-steps must be at least 2: a single step can be a reset row in every environment")
     rows = args.num_envs * args.num_steps
     check(rows <= args.total_timesteps, f"--total-timesteps must be at least num_envs x num_steps = {rows}")

@@ -3,7 +3,8 @@
     python algos/dqn.py --env-id CartPole-v1
 
 Papers: DQN, Mnih et al. 2015, Nature 518:529; double DQN, van Hasselt et al. 2016, arXiv:1509.06461. What differs from
-dqn_atari.py: a small network, raw rewards, no frames, and the best model of all evaluations is kept. Deviations:
+dqn_atari.py: a small network, raw rewards, no frames, the best model of all evaluations is kept, the replay is not.
+Deviations:
 1. Adam in place of RMSprop, and schedules for problems that take minutes.
 2. Several environments act at a time; the steps of all of them count for the schedules and for --train-frequency.
 3. A time limit is no terminal state: a truncated episode bootstraps from the value of its true final observation.
@@ -68,7 +69,7 @@ def check_args(args: Args) -> tuple[str, str]:
     limits = dict.fromkeys(("start_e", "end_e", "eval_e", "exploration_fraction", "tau", "gamma"), 1)
     limits |= {"seed": 2**32 - 1, "eval_frequency": math.inf}
     for name, most in limits.items():
-        check(0 <= getattr(args, name) <= most, f"--{name.replace('_', '-')} must lie in [0, {most}]")
+        check(0 <= getattr(args, name) <= most, f"--{name.replace('_', '-')} {getattr(args, name)} not in [0, {most}]")
     check(args.buffer_size >= 8 * args.num_envs, f"--buffer-size must be at least 8 x num_envs = {8 * args.num_envs}")
     few, many = 3 * args.num_envs, args.buffer_size - args.buffer_size % args.num_envs  # the newest row cannot be drawn
     check(few <= args.learning_starts <= many, f"--learning-starts {args.learning_starts} must lie in [{few}, {many}]: "

@@ -70,7 +70,7 @@ def check_args(args: Args) -> None:
     limits = dict.fromkeys(("start_e", "end_e", "eval_e", "exploration_fraction", "tau", "gamma"), 1)
     limits |= {"seed": 2**32 - 1, "eval_frequency": math.inf, "torch_threads": math.inf}
     for name, most in limits.items():
-        check(0 <= getattr(args, name) <= most, f"--{name.replace('_', '-')} must lie in [0, {most}]")
+        check(0 <= getattr(args, name) <= most, f"--{name.replace('_', '-')} {getattr(args, name)} not in [0, {most}]")
     check(args.buffer_size >= 8 * args.num_envs, f"--buffer-size must be at least 8 x num_envs = {8 * args.num_envs}")
     few, many = 3 * args.num_envs, args.buffer_size - args.buffer_size % args.num_envs  # the newest row cannot be drawn
     check(few <= args.learning_starts <= many, f"--learning-starts {args.learning_starts} must lie in [{few}, {many}]: "

@@ -68,7 +68,7 @@ def check_args(args: Args) -> tuple[str, str]:
     for name in (*counts.split(), "torch_threads", "learning_rate", "max_grad_norm", "clip_coef"):
         check(getattr(args, name) > 0, f"--{name.replace('_', '-')} must be positive, not {getattr(args, name)}")
     for name, most in (("seed", 2**32 - 1), ("eval_frequency", math.inf), ("gamma", 1), ("gae_lambda", 1)):
-        check(0 <= getattr(args, name) <= most, f"--{name.replace('_', '-')} must lie in [0, {most}]")
+        check(0 <= getattr(args, name) <= most, f"--{name.replace('_', '-')} {getattr(args, name)} not in [0, {most}]")
     check(args.num_steps > 1, "--num-steps must be at least 2: a single step can be a reset row in every environment")
     rows, spaces, errors = args.num_envs * args.num_steps, {}, {}
     whole = rows % args.num_minibatches == 0 and rows > args.num_minibatches  # two rows at least, to standardise them

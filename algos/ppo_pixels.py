@@ -68,7 +68,7 @@ def check_args(args: Args) -> None:
         check(getattr(args, name) > 0, f"--{name.replace('_', '-')} must be positive, not {getattr(args, name)}")
     limits = {"seed": 2**32 - 1, "eval_frequency": math.inf, "torch_threads": math.inf}
     for name, most in (limits | {"gamma": 1, "gae_lambda": 1}).items():
-        check(0 <= getattr(args, name) <= most, f"--{name.replace('_', '-')} must lie in [0, {most}]")
+        check(0 <= getattr(args, name) <= most, f"--{name.replace('_', '-')} {getattr(args, name)} not in [0, {most}]")
     check(args.num_steps > 1, "--num-steps must be at least 2: a single step can be a reset row in every environment")
     rows = args.num_envs * args.num_steps
     whole = rows % args.num_minibatches == 0 and rows > args.num_minibatches  # two rows at least, to standardise them

@@ -55,7 +55,7 @@ def check_args(args: Args) -> tuple[str, str]:
     for name in (*counts.split(), "torch_threads", "learning_rate"):
         check(getattr(args, name) > 0, f"--{name.replace('_', '-')} must be positive, not {getattr(args, name)}")
     for name, most in (("seed", 2**32 - 1), ("eval_frequency", math.inf), ("gamma", 1)):
-        check(0 <= getattr(args, name) <= most, f"--{name.replace('_', '-')} must lie in [0, {most}]")
+        check(0 <= getattr(args, name) <= most, f"--{name.replace('_', '-')} {getattr(args, name)} not in [0, {most}]")
     here = args.device in ("auto", "cpu") or getattr(torch, args.device).is_available()
     check(here, f"--device {args.device} is not there; take --device auto")
     for flag, wanted, package in (("track", args.track, "wandb"), ("capture-video", args.capture_video, "moviepy")):

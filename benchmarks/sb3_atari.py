@@ -2,8 +2,9 @@
 
     python benchmarks/sb3_atari.py --algo PPO --env-id BreakoutNoFrameskip-v4 --total-timesteps 500000
 
-For learning curves beside ours at equal steps: the same network, hyperparameters, schedule and optimiser, on
-stable-baselines3's wrappers (docs/atari.md has where they differ).
+For learning curves beside ours at equal steps: the same network, hyperparameters, schedule and optimiser. What differs:
+stable-baselines3's wrappers (docs/atari.md), float32, and no value clipping, since stable-baselines3's form of it takes
+the clipped error alone, which gives values that moved far no gradient; ours takes the larger of both errors.
 """
 
 import importlib
@@ -14,22 +15,22 @@ from pathlib import Path
 from typing import Literal
 
 import tyro
-from sb3_ppo import run
 
 
 @dataclass
 class Args:
     algo: Literal["PPO", "A2C"] = "PPO"  # whose settings are those of ppo_atari.py or a2c_atari.py
     exp_name: str = ""  # name of this experiment, part of the run folder's name; default: sb3_ppo or sb3_a2c
-    env_id: str = "BreakoutNoFrameskip-v4"  # a game of ale-py
+    env_id: str = "BreakoutNoFrameskip-v4"  # a game of ale-py, by its NoFrameskip id
     seed: int = 1  # seeds Python, NumPy, PyTorch and every environment
-    total_timesteps: int = 500_000  # environment steps; the learning rate falls to zero over them
+    total_timesteps: int = 500_000  # environment steps
+    schedule_timesteps: int = 0  # steps over which the learning rate falls to zero; 0: total_timesteps
     torch_threads: int = 1  # CPU threads of PyTorch
     eval_episodes: int = 30  # games of the evaluation, one in each of as many environments
     runs_dir: str = "runs"  # the run folder is created in here
 
 
-def ours(algo: str, env_id: str) -> dict:
+def ours(algo: str, env_id: str, total_timesteps: int, schedule_timesteps: int) -> dict:
     """Defaults of our file as stable-baselines3's keywords. Its value loss is the squared error, ours half of it."""
     from speed import identical_case
 
@@ -39,9 +40,18 @@ def ours(algo: str, env_id: str) -> dict:
     spec.loader.exec_module(module)
     flags = asdict(module.Args())
     settings = identical_case(env_id, algo, flags)
-    start, settings["vf_coef"] = settings.pop("learning_rate"), settings["vf_coef"] / 2
-    settings["learning_rate"] = lambda left: start * left
-    if algo == "A2C":  # eps under the root, as in the paper and in our file
+    assert flags["anneal_lr"], "the schedule below is ours with --anneal-lr"
+    start, rollout = settings["learning_rate"], settings["n_envs"] * settings["n_steps"]
+
+    def learning_rate(left: float) -> float:
+        """It asks after a rollout, with the share of total_timesteps that is left then; ours counts from its start."""
+        begun = (1 - left) * total_timesteps - rollout
+        return start * (1 - max(begun, 0) / schedule_timesteps)
+
+    settings |= {"learning_rate": learning_rate, "vf_coef": settings["vf_coef"] / 2}
+    if algo == "PPO":
+        settings["clip_range_vf"] = None
+    else:  # eps under the root, as in the paper and in our file
         from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 
         kwargs = {"alpha": flags["rms_alpha"], "eps": settings.pop("rms_prop_eps")}
@@ -61,12 +71,16 @@ def evaluate(model, envs, episodes: int) -> list[float]:
 
 
 def train(args: Args) -> dict:
+    from sb3_ppo import run
     from stable_baselines3.common.env_util import make_atari_env
     from stable_baselines3.common.vec_env import VecFrameStack
 
+    if "NoFrameskip" not in args.env_id:
+        raise SystemExit(f"sb3_atari.py: --env-id {args.env_id} skips frames itself, and so do the wrappers")
     importlib.import_module("ale_py")  # registers its games
     args.exp_name = args.exp_name or f"sb3_{args.algo.lower()}"
-    settings = ours(args.algo, args.env_id)
+    schedule = args.schedule_timesteps or args.total_timesteps
+    settings = ours(args.algo, args.env_id, args.total_timesteps, schedule)
 
     def make_envs(number: int, seed: int):
         return VecFrameStack(make_atari_env(args.env_id, n_envs=number, seed=seed), 4)

@@ -74,7 +74,14 @@ def run(args, algo: str, policy: str, settings: dict, envs, evaluate) -> dict:
             return True
 
         def _on_rollout_end(self) -> None:
-            if self.ended and self.num_timesteps >= self.logged + 1000:
+            if self.num_timesteps >= self.logged + 1000:
+                self.log()
+
+        def _on_training_end(self) -> None:
+            self.log()
+
+        def log(self) -> None:
+            if self.ended:
                 self.logged = self.num_timesteps
                 writer.add_scalar("charts/episodic_return", np.mean(self.ended), self.num_timesteps)
                 self.last100, self.ended = (self.last100 + self.ended)[-100:], []

@@ -260,6 +260,7 @@ def identical_case(env_id: str, algo: str, flags: dict) -> dict:
         "n_epochs": flags["update_epochs"], "gae_lambda": flags["gae_lambda"], "clip_range": flags["clip_coef"],
         "batch_size": flags["num_envs"] * flags["num_steps"] // flags["num_minibatches"],
         "clip_range_vf": flags["clip_coef"] if flags["clip_vloss"] else None,
+        "normalize_advantage": flags["norm_adv"], "target_kl": flags["target_kl"],
     }  # fmt: skip
 
 

@@ -294,6 +294,7 @@ BAD = [
     ({"env_id": "Breakout-v0"}, ["frame skip"]),
     *[({name: value}, []) for name in COUNTS.split() for value in (0, -1)],
     *[({name: -1}, []) for name in ("frame_skip", "eval_frequency", "torch_threads", "seed")],
+    *[({name: -1.0}, []) for name in ("max_grad_norm", "clip_coef", "rms_alpha", "rms_eps")],
     *[({"learning_rate": value}, []) for value in (0.0, -1e-3, float("nan"))],
     *[({name: value}, []) for name in SHARES.split() for value in (-0.1, 1.1, float("nan"))],
     ({"exploration_fraction": 2.0}, []),

@@ -40,27 +40,64 @@ def test_sb3_bad_input(tmp_path):
     assert (status, out, list(tmp_path.iterdir())) == (1, "", []) and "has no tuned settings here" in err
 
 
+@pytest.fixture
+def sb3_atari(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    return importlib.import_module("sb3_atari")
+
+
 @pytest.mark.slow
 def test_sb3_on_atari(tmp_path):
-    """Would break: returns of single lives or of clipped rewards, a score per environment and not per game."""
-    flags = "--algo A2C --total-timesteps 1200 --eval-episodes 2 --seed 3".split()
+    """Would break: a run of stable-baselines3 that plot.py or sweep.py cannot read."""
+    flags = "--algo A2C --total-timesteps 4000 --eval-episodes 2 --seed 3".split()
     status, out, err = run("benchmarks/sb3_atari.py", *flags, cwd=tmp_path)
     assert status == 0, err
     (folder,) = (tmp_path / "runs").iterdir()
     summary = json.loads((folder / "summary.json").read_text())
-    assert folder.name.startswith("BreakoutNoFrameskip-v4__sb3_a2c__3__") and summary["global_step"] == 1200
-    assert len(summary["eval_returns"]) == 2 and all(0 <= score <= 20 for score in summary["eval_returns"])
+    assert folder.name.startswith("BreakoutNoFrameskip-v4__sb3_a2c__3__") and summary["global_step"] == 4000
+    assert len(summary["eval_returns"]) == 2 and 0 <= summary["train_return_last100"] < 10
+    status, out, err = run("benchmarks/sb3_atari.py", "--env-id", "ALE/Breakout-v5", cwd=tmp_path / "runs")
+    assert (status, out, len(list((tmp_path / "runs").iterdir()))) == (1, "", 1) and "skips frames" in err
+    flags = "--dry-run --scripts benchmarks/sb3_atari.py --env-ids PongNoFrameskip-v4 --seeds 1".split()
+    status, out, err = run("scripts/sweep.py", *flags, cwd=ROOT)
+    assert status == 0, err
 
 
-def test_sb3_gets_our_settings_on_atari(monkeypatch):
+def test_sb3_is_evaluated_by_whole_games(sb3_atari):
+    """Would break: returns of single lives, of clipped rewards, or of several games of one environment."""
+
+    class Lives:
+        """Two environments; a life ends in every step, a game of environment i in every (i + 2)nd."""
+
+        def reset(self):
+            self.steps = 0
+            return [0, 0]
+
+        def step(self, actions):
+            self.steps += 1
+            ended = [self.steps % (i + 2) == 0 for i in range(2)]
+            infos = [{"episode": {"r": 10 * self.steps + i}} if ends else {} for i, ends in enumerate(ended)]
+            return [0, 0], [1, 1], [True, True], infos
+
+    class Model:
+        def predict(self, obs, deterministic):
+            return [0, 0], None
+
+    assert sb3_atari.evaluate(Model(), Lives(), 2) == [20.0, 31.0]
+
+
+def test_sb3_gets_our_settings_on_atari(sb3_atari):
     """Would break: a flag of ours that the peer does not get, or gets in another meaning."""
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    ours = importlib.import_module("sb3_atari").ours
-    ppo, a2c = (ours(algo, "BreakoutNoFrameskip-v4") for algo in ("PPO", "A2C"))
-    assert [schedule(0.5) for schedule in (ppo.pop("learning_rate"), a2c.pop("learning_rate"))] == [1.25e-4, 3.5e-4]
+    ppo, a2c = (sb3_atari.ours(algo, "BreakoutNoFrameskip-v4", 4096, 8192) for algo in ("PPO", "A2C"))
+    rates = [ppo["learning_rate"](1 - done / 4096) for done in (0, 1024, 2048, 4096)]  # after that many steps
+    assert rates == pytest.approx([2.5e-4, 2.5e-4, 2.5e-4 * 7 / 8, 2.5e-4 * 5 / 8])  # ours at the rollout's start
+    assert a2c.pop("learning_rate")(0) == pytest.approx(7e-4 * (1 - (4096 - 80) / 8192))
     shared = {"gamma": 0.99, "max_grad_norm": 0.5, "ent_coef": 0.01, "vf_coef": 0.25}
-    clips = {"clip_range": 0.1, "clip_range_vf": 0.1, "gae_lambda": 0.95}
-    assert ppo == shared | clips | {"n_envs": 8, "n_steps": 128, "n_epochs": 4, "batch_size": 256}
+    given = {key: value for key, value in ppo.items() if key != "learning_rate"}
+    assert given == shared | {
+        "n_envs": 8, "n_steps": 128, "n_epochs": 4, "batch_size": 256, "gae_lambda": 0.95, "clip_range": 0.1,
+        "clip_range_vf": None, "normalize_advantage": True, "target_kl": None,
+    }  # fmt: skip
     kwargs = a2c.pop("policy_kwargs")
     assert kwargs["optimizer_class"].__name__ == "RMSpropTFLike"
     assert kwargs["optimizer_kwargs"] == {"alpha": 0.99, "eps": 1e-5}

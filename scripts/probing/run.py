@@ -263,8 +263,8 @@ def best_model(subject: Subject):
 
 @check("train", "--resume forgets something, or starts again in the environments of the beginning")
 def resuming(subject: Subject):
-    """A finished run goes on: weights, statistics, optimiser, generator, target network and replay, in new
-    environments."""
+    """A finished run goes on: weights, statistics, optimiser, generator, target network and, where it is saved,
+    the replay, in new environments."""
     first, wrong = Trace(subject, save_replay=True), []
     saved = torch.load(first.run_dir / "checkpoint.pt", weights_only=True)
     flags = {"resume": str(first.run_dir), "runs_dir": first.args.runs_dir, "save_replay": True}
