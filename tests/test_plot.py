@@ -336,7 +336,7 @@ def test_tables_in_the_documentation():
     """Would break: a row typed by hand into a page, or left behind when the runs were done again."""
     rows = {line for file in (ROOT / "benchmarks" / "curves").glob("*.md") for line in file.read_text().splitlines()}
     quoted = 0
-    for page in (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("rpo", "classic", "pixels"))):
+    for page in (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("rpo", "classic", "pixels", "atari"))):
         for line in page.read_text().splitlines():
             if line.startswith("|") and re.search(r"\[-?[\d.]+, -?[\d.]+\]", line):
                 assert line in rows, f"{page.name}: {line}"
