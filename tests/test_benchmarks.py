@@ -49,13 +49,13 @@ def sb3_atari(monkeypatch):
 @pytest.mark.slow
 def test_sb3_on_atari(tmp_path):
     """Would break: a run of stable-baselines3 that plot.py or sweep.py cannot read."""
-    flags = "--algo A2C --total-timesteps 4000 --eval-episodes 2 --seed 3".split()
+    flags = "--algo A2C --total-timesteps 4000 --eval-episodes 1 --seed 3".split()
     status, out, err = run("benchmarks/sb3_atari.py", *flags, cwd=tmp_path)
     assert status == 0, err
     (folder,) = (tmp_path / "runs").iterdir()
     summary = json.loads((folder / "summary.json").read_text())
     assert folder.name.startswith("BreakoutNoFrameskip-v4__sb3_a2c__3__") and summary["global_step"] == 4000
-    assert len(summary["eval_returns"]) == 2 and 0 <= summary["train_return_last100"] < 10
+    assert len(summary["eval_returns"]) == 1 and 0 <= summary["train_return_last100"] < 10
     status, out, err = run("benchmarks/sb3_atari.py", "--env-id", "ALE/Breakout-v5", cwd=tmp_path / "runs")
     assert (status, out, len(list((tmp_path / "runs").iterdir()))) == (1, "", 1) and "skips frames" in err
     flags = "--dry-run --scripts benchmarks/sb3_atari.py --env-ids PongNoFrameskip-v4 --seeds 1".split()
