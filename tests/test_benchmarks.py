@@ -18,14 +18,19 @@ def run(script, *flags, cwd) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
+def finish(script, flags: str, cwd) -> tuple:
+    """The one run folder that `python script flags` leaves, and its summary."""
+    status, _, err = run(script, *flags.split(), cwd=cwd)
+    assert status == 0, err
+    (folder,) = (cwd / "runs").iterdir()
+    return folder, json.loads((folder / "summary.json").read_text())
+
+
 @pytest.mark.slow
 def test_sb3_run_folder(tmp_path):
     """Would break: a run of stable-baselines3 that plot.py or sweep.py cannot read; returns of normalised rewards."""
-    flags = "--env-id Pendulum-v1 --total-timesteps 8192 --eval-episodes 3 --seed 4".split()
-    status, out, err = run("benchmarks/sb3_ppo.py", *flags, cwd=tmp_path)
-    assert status == 0, err
-    (folder,) = (tmp_path / "runs").iterdir()
-    summary = json.loads((folder / "summary.json").read_text())
+    flags = "--env-id Pendulum-v1 --total-timesteps 8192 --eval-episodes 3 --seed 4"
+    _, summary = finish("benchmarks/sb3_ppo.py", flags, tmp_path)
     assert summary["global_step"] == 8192 and summary["args"]["seed"] == 4 and len(summary["eval_returns"]) == 3
     assert -2000 < summary["eval_return_mean"] < -100 and -2000 < summary["train_return_last100"] < -100
     status, out, err = run("scripts/plot.py", "runs", "--export", "results/sb3.csv", cwd=tmp_path)
@@ -49,11 +54,8 @@ def sb3_atari(monkeypatch):
 @pytest.mark.slow
 def test_sb3_on_atari(tmp_path):
     """Would break: a run of stable-baselines3 that plot.py or sweep.py cannot read."""
-    flags = "--algo A2C --total-timesteps 4000 --eval-episodes 1 --seed 3".split()
-    status, out, err = run("benchmarks/sb3_atari.py", *flags, cwd=tmp_path)
-    assert status == 0, err
-    (folder,) = (tmp_path / "runs").iterdir()
-    summary = json.loads((folder / "summary.json").read_text())
+    flags = "--algo A2C --total-timesteps 4000 --eval-episodes 1 --seed 3"
+    folder, summary = finish("benchmarks/sb3_atari.py", flags, tmp_path)
     assert folder.name.startswith("BreakoutNoFrameskip-v4__sb3_a2c__3__") and summary["global_step"] == 4000
     assert len(summary["eval_returns"]) == 1 and 0 <= summary["train_return_last100"] < 10
     status, out, err = run("benchmarks/sb3_atari.py", "--env-id", "ALE/Breakout-v5", cwd=tmp_path / "runs")
