@@ -7,10 +7,9 @@ ppo_atari.py: rollouts of 5 steps, n-step returns for targets, one step of RMSpr
 the plain policy gradient, since the policy that is updated is the one that acted. Deviations from the paper:
 1. All environments step together and one network learns from all of them; the paper has asynchronous copies.
 2. A lost life is terminal for the learner, as in DQN, but the game goes on; logged returns are raw, of whole games.
-3. The first convolution is computed as space-to-depth and a dense convolution: the same sums, in another order.
-4. --precision auto computes the convolutions in bfloat16 where the processor has it; float32 is the published way.
-5. A time limit is no terminal state: a truncated game bootstraps from the value of its true final observation.
-6. Evaluation samples from the policy, like the published figures: its mode can wait for ever for a ball to be served.
+3. The first convolution is a space-to-depth and a dense one (the same sums); --precision auto may take bfloat16.
+4. A time limit is no terminal state: a truncated game bootstraps from the value of its true final observation.
+5. Evaluation samples from the policy, like the published figures: its mode can wait for ever for a ball to be served.
 """
 import atexit, difflib, importlib.util, json, math, os, random, signal, subprocess, sys, time
 from dataclasses import asdict, dataclass
@@ -54,10 +53,10 @@ class Args:
     rms_alpha: float = 0.99  # decay of RMSprop's mean square gradient
     rms_eps: float = 1e-5  # added to it, under the root
 
-def check(ok, message: str) -> None:
+def check(ok, message: str, status: int = 2) -> None:
     if not ok:
         print(f"{Path(__file__).name}: {message}", file=sys.stderr)
-        raise SystemExit(2)
+        raise SystemExit(status)
 
 def check_args(args: Args) -> None:
     """One line and exit status 2, with nothing created, on bad input."""
@@ -70,8 +69,7 @@ def check_args(args: Args) -> None:
     check(args.num_steps > 1, "--num-steps must be at least 2: a single step can be a reset row in every environment")
     rows = args.num_envs * args.num_steps
     check(rows <= args.total_timesteps, f"--total-timesteps must be at least num_envs x num_steps = {rows}")
-    memory = rows * 4 * 84 * 84 / 2**30
-    check(memory < 8, f"--num-envs x --num-steps = {rows} stacks of pictures take {memory:.0f} GiB; take less")
+    check(rows * 4 * 84 * 84 < 2**33, f"--num-envs x --num-steps = {rows} stacks of pictures exceed 8 GiB; take less")
     here = args.device in ("auto", "cpu") or getattr(torch, args.device).is_available()
     check(here, f"--device {args.device} is not there; take --device auto")
     for flag, wanted, package in (("track", args.track, "wandb"), ("capture-video", args.capture_video, "moviepy")):
@@ -85,10 +83,9 @@ def check_args(args: Args) -> None:
 def make_envs(args: Args, num_envs: int, seed: int, **view):
     """Vector environment seeded seed, seed + 1, ..., its first observation (num_envs, 4, 84, 84) uint8 and info, in
     NEXT_STEP mode: the step after a `done` is a reset row, whose action is ignored. `view` changes only the picture."""
-    spec = gym.spec(args.env_id).kwargs
-    game = {key: spec[key] for key in spec.keys() - {"frameskip"}}  # name, stickiness, actions, longest game
-    skip = args.frame_skip or (spec["frameskip"] if spec["frameskip"] != 1 else 4)
-    envs = AtariVectorEnv(num_envs=num_envs, frameskip=skip, reward_clipping=False, **game, **view)
+    game = gym.spec(args.env_id).kwargs  # name, stickiness, frame skip, actions, longest game
+    skip = {"frameskip": args.frame_skip or (game["frameskip"] if game["frameskip"] != 1 else 4)}
+    envs = AtariVectorEnv(num_envs=num_envs, reward_clipping=False, **game | skip | view)
     assert envs.metadata["autoreset_mode"] == gym.vector.AutoresetMode.NEXT_STEP
     return envs, *envs.reset(seed=seed)
 
@@ -97,19 +94,16 @@ def layer_init(layer: nn.Linear | nn.Conv2d, std: float = math.sqrt(2)) -> nn.Li
     return layer
 
 class PixelConv2d(nn.Conv2d):
-    """nn.Conv2d of a uint8 picture / 255, for stride 4. Each 4 x 4 patch of a frame becomes one pixel of 16 channels,
-    as in the kernel: a convolution without stride then adds up the same products, and is faster. Four
-    neighbouring bytes move as one int32."""
+    """nn.Conv2d of a uint8 picture / 255, for stride 4, and faster: each 4 x 4 patch of a frame becomes a pixel of 16
+    channels, as in the kernel, and a convolution without stride adds up the same products. 4 bytes move as an int32."""
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
-        n, frames, height, width = obs.shape
+        (n, frames, height, width), device = obs.shape, obs.device.type
         patches = obs.contiguous().view(torch.int32).view(n, frames, height // 4, 4, width // 4).permute(0, 2, 4, 1, 3)
         x = patches.contiguous().view(torch.uint8).view(n, height // 4, width // 4, 16 * frames).permute(0, 3, 1, 2)
-        autocast = torch.is_autocast_enabled(obs.device.type)
-        x = x.to(torch.get_autocast_dtype(obs.device.type) if autocast else self.weight.dtype)
-        return nn.functional.conv2d(x, nn.functional.pixel_unshuffle(self.weight, 4) / 255, self.bias)
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else self.weight.dtype
+        return nn.functional.conv2d(x.to(dtype), nn.functional.pixel_unshuffle(self.weight, 4) / 255, self.bias)
 
-class Flatten(nn.Module):
-    """(n, channels, height, width) to (n, height * width * channels): the order of channels_last memory, so no copy."""
+class Flatten(nn.Module):  # (n, channels, height, width) in the order of channels_last memory, so without a copy
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.permute(0, 2, 3, 1).flatten(1)
 
@@ -127,9 +121,8 @@ class Agent(nn.Module):
         self.critic = layer_init(nn.Linear(512, 1), std=1.0)
 
     def features(self, obs: torch.Tensor) -> torch.Tensor:
-        """(n, 4, 84, 84) uint8 to (n, 512) float32."""
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bfloat16):
-            return self.network(obs).float()
+            return self.network(obs).float()  # (n, 4, 84, 84) uint8 -> (n, 512) float32
 
     def get_value(self, obs: torch.Tensor) -> torch.Tensor:
         return self.critic(self.features(obs)).squeeze(-1)  # (n, 4, 84, 84) -> (n,)
@@ -141,8 +134,7 @@ class Agent(nn.Module):
         if action is None:  # Gumbel-max: the largest of logprob + Gumbel noise is a draw from the policy
             action = (logprobs - torch.empty_like(logprobs).exponential_().log()).argmax(-1)
         logprob = logprobs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
-        entropy = -(logprobs.exp() * logprobs).sum(-1)
-        return action, logprob, entropy, self.critic(features).squeeze(-1)
+        return action, logprob, -(logprobs.exp() * logprobs).sum(-1), self.critic(features).squeeze(-1)
 
 class RMSprop(torch.optim.Optimizer):
     """RMSprop of arXiv:1602.01783, section 4: theta -= lr * grad / sqrt(g + eps) with g the running mean square of the
@@ -241,9 +233,8 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     bfloat16 = args.precision == "bfloat16" or args.precision == "auto" and bool(native)
     agent = Agent(envs.single_action_space.n, bfloat16).to(device, memory_format=torch.channels_last)
     optimizer = RMSprop(agent.parameters(), lr=args.learning_rate, alpha=args.rms_alpha, eps=args.rms_eps)
-    policy, loss_fn = agent.get_action_and_value, a2c_loss
-    if args.compile:  # with CUDA graphs on a GPU
-        policy, loss_fn = (torch.compile(function, mode="reduce-overhead") for function in (policy, loss_fn))
+    policy, loss_fn = (torch.compile(function, mode="reduce-overhead") if args.compile else function
+                       for function in (agent.get_action_and_value, a2c_loss))  # CUDA graphs on a GPU
     if args.resume:
         agent.load_state_dict(saved["agent"]), optimizer.load_state_dict(saved["optimizer"])
         setters = random.setstate, np.random.set_state, torch.set_rng_state, torch.cuda.set_rng_state_all
@@ -261,7 +252,6 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         wandb = importlib.import_module("wandb")
         wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
     atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
-
     obs = torch.zeros(T + 1, *next_obs.shape, dtype=torch.uint8, device=device)
     actions, values = torch.zeros(T, N, dtype=torch.int64, device=device), torch.zeros(T + 1, N, device=device)
     storage = np.zeros((4, T, N), dtype=np.float32)  # rewards, terminateds, truncateds, valids
@@ -286,8 +276,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
                 screen = dict(grayscale=False, img_height=210, img_width=160, stack_num=1)
                 camera = make_envs(args, min(3, args.eval_episodes), eval_seed, **screen)[0], videos
             eval_returns = evaluate(agent, *make_envs(args, args.eval_episodes, eval_seed)[:2], stop, *camera)
-            if not stop:
-                writer.add_scalar("eval/episodic_return", np.mean(eval_returns), global_step)
+            _ = stop or writer.add_scalar("eval/episodic_return", np.mean(eval_returns), global_step)
         if finished or stop:
             break
         tick, first_step = time.perf_counter(), global_step
@@ -312,8 +301,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         rewards, terminateds, truncateds, valids = torch.from_numpy(storage).to(device)
         dones = torch.max(terminateds, truncateds)
         ends = terminateds if args.bootstrap_truncation else dones
-        with torch.inference_mode():
-            values[T] = agent.get_value(obs[T])  # row t + 1 holds the true next observation, also where row t is done
+        values[T] = agent.get_value(obs[T]).detach()  # row t + 1: the true next observation, also where row t is done
         targets = n_step_returns(rewards, values, ends, dones, args.gamma)
         batch = tuple(tensor.flatten(0, 1) for tensor in (obs[:-1], actions, targets, valids))  # (T x N, ...)
         metrics.append(update(agent, optimizer, args, batch, loss_fn).tolist())
@@ -323,17 +311,14 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         bar.update(global_step - first_step)
         if global_step // 2000 == first_step // 2000 and global_step < args.total_timesteps:
             continue
-
         means, metrics, sps = np.mean(metrics, axis=0), [], busy[0] / max(busy[1], 1e-9)
         seen = valids.bool()
         explained_variance = 1 - float((targets - values[:-1])[seen].var() / targets[seen].var())
         keys = "policy_loss", "value_loss", "entropy", "explained_variance"
         scalars = {f"losses/{key}": value for key, value in zip(keys, (*means, explained_variance))}
         scalars |= {"charts/SPS": sps, "charts/learning_rate": lr}
-        if ended:
-            last100 = (last100 + [float(episodic_return) for episodic_return, _ in ended])[-100:]
-            scalars |= zip(("charts/episodic_return", "charts/episodic_length"), np.mean(ended, axis=0))
-            ended = []
+        scalars |= zip(("charts/episodic_return", "charts/episodic_length"), np.mean(ended, axis=0) if ended else ())
+        last100, ended = (last100 + [float(episodic_return) for episodic_return, _ in ended])[-100:], []
         for key, value in scalars.items():
             writer.add_scalar(key, value, global_step)
         status = f"return {np.mean(last100 or [math.nan]):.1f}, SPS {sps:.0f}"
@@ -343,9 +328,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
             print(f"step {global_step}/{args.total_timesteps}, {status}", flush=True)
 
     bar.close(), writer.close(), envs.close()
-    if stop:
-        print(f"stopped at step {global_step}; go on with --resume {run_dir}", file=sys.stderr)
-        raise SystemExit(128 + stop[0])
+    check(not stop, f"stopped at step {global_step}; go on with --resume {run_dir}", 128 + sum(stop[:1]))
     mean, std = float(np.mean(eval_returns)), float(np.std(eval_returns))
     summary = run | {
         "global_step": global_step, "wall_time_s": saved["wall_time_s"] + time.time() - started, "sps": sps,

@@ -59,10 +59,10 @@ class Args:
     max_grad_norm: float = 10.0  # largest norm of the gradient
     eval_e: float = 0.05  # share of random actions in evaluations
 
-def check(ok, message: str) -> None:
+def check(ok, message: str, status: int = 2) -> None:
     if not ok:
         print(f"{Path(__file__).name}: {message}", file=sys.stderr)
-        raise SystemExit(2)
+        raise SystemExit(status)
 
 def check_args(args: Args) -> None:
     """One line and exit status 2, with nothing created, on bad input."""
@@ -90,10 +90,9 @@ def check_args(args: Args) -> None:
 def make_envs(args: Args, num_envs: int, seed: int, **view):
     """Vector environment seeded seed, seed + 1, ..., its first observation (num_envs, 4, 84, 84) uint8 and info, in
     NEXT_STEP mode: the step after a `done` is a reset row, whose action is ignored. `view` changes only the picture."""
-    spec = gym.spec(args.env_id).kwargs
-    game = {key: spec[key] for key in spec.keys() - {"frameskip"}}  # name, stickiness, actions, longest game
-    skip = args.frame_skip or (spec["frameskip"] if spec["frameskip"] != 1 else 4)
-    envs = AtariVectorEnv(num_envs=num_envs, frameskip=skip, reward_clipping=False, **game, **view)
+    game = gym.spec(args.env_id).kwargs  # name, stickiness, frame skip, actions, longest game
+    skip = {"frameskip": args.frame_skip or (game["frameskip"] if game["frameskip"] != 1 else 4)}
+    envs = AtariVectorEnv(num_envs=num_envs, reward_clipping=False, **game | skip | view)
     assert envs.metadata["autoreset_mode"] == gym.vector.AutoresetMode.NEXT_STEP
     return envs, *envs.reset(seed=seed)
 
@@ -102,19 +101,16 @@ def layer_init(layer: nn.Linear | nn.Conv2d, std: float = math.sqrt(2)) -> nn.Li
     return layer
 
 class PixelConv2d(nn.Conv2d):
-    """nn.Conv2d of a uint8 picture / 255, for stride 4. Each 4 x 4 patch of a frame becomes one pixel of 16 channels,
-    as in the kernel: a convolution without stride then adds up the same products, and is faster. Four
-    neighbouring bytes move as one int32."""
+    """nn.Conv2d of a uint8 picture / 255, for stride 4, and faster: each 4 x 4 patch of a frame becomes a pixel of 16
+    channels, as in the kernel, and a convolution without stride adds up the same products. 4 bytes move as an int32."""
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
-        n, frames, height, width = obs.shape
+        (n, frames, height, width), device = obs.shape, obs.device.type
         patches = obs.contiguous().view(torch.int32).view(n, frames, height // 4, 4, width // 4).permute(0, 2, 4, 1, 3)
         x = patches.contiguous().view(torch.uint8).view(n, height // 4, width // 4, 16 * frames).permute(0, 3, 1, 2)
-        autocast = torch.is_autocast_enabled(obs.device.type)
-        x = x.to(torch.get_autocast_dtype(obs.device.type) if autocast else self.weight.dtype)
-        return nn.functional.conv2d(x, nn.functional.pixel_unshuffle(self.weight, 4) / 255, self.bias)
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else self.weight.dtype
+        return nn.functional.conv2d(x.to(dtype), nn.functional.pixel_unshuffle(self.weight, 4) / 255, self.bias)
 
-class Flatten(nn.Module):
-    """(n, channels, height, width) to (n, height * width * channels): the order of channels_last memory, so no copy."""
+class Flatten(nn.Module):  # (n, channels, height, width) in the order of channels_last memory, so without a copy
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.permute(0, 2, 3, 1).flatten(1)
 
@@ -306,7 +302,6 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         wandb = importlib.import_module("wandb")
         wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
     atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
-
     episode, done, age, lives = np.zeros((2, N)), np.zeros(N, dtype=bool), np.zeros(N, dtype=np.uint8), info["lives"]
     last100, ended, metrics, busy, warm = [], [], [], np.zeros(2), False  # busy: steps and seconds since the warm-up
     sps, printed, next_save, next_eval = 0.0, started, global_step, global_step + (args.eval_frequency or math.inf)
@@ -333,8 +328,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
                 screen = dict(grayscale=False, img_height=210, img_width=160, stack_num=1)
                 camera = make_envs(args, min(3, args.eval_episodes), eval_seed, **screen)[0], videos
             eval_returns = evaluate(agent, *make_envs(args, args.eval_episodes, eval_seed)[:2], stop, *camera)
-            if not stop:
-                writer.add_scalar("eval/episodic_return", np.mean(eval_returns), global_step)
+            _ = stop or writer.add_scalar("eval/episodic_return", np.mean(eval_returns), global_step)
         if finished or stop:
             break
         tick, first_step = time.perf_counter(), global_step
@@ -369,14 +363,12 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         bar.update(global_step - first_step)
         if global_step // 2000 == first_step // 2000 and global_step < args.total_timesteps:
             continue
-
         sps = busy[0] / max(busy[1], 1e-9)
         scalars = {"charts/SPS": sps, "charts/epsilon": epsilon}
         if metrics:
             scalars |= zip(("losses/td_loss", "losses/q_values"), np.mean(metrics, axis=0))
-        if ended:
-            last100 = (last100 + [float(episodic_return) for episodic_return, _ in ended])[-100:]
-            scalars |= zip(("charts/episodic_return", "charts/episodic_length"), np.mean(ended, axis=0))
+        scalars |= zip(("charts/episodic_return", "charts/episodic_length"), np.mean(ended, axis=0) if ended else ())
+        last100 = (last100 + [float(episodic_return) for episodic_return, _ in ended])[-100:]
         metrics, ended = [], []
         for key, value in scalars.items():
             writer.add_scalar(key, value, global_step)
@@ -387,9 +379,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
             print(f"step {global_step}/{args.total_timesteps}, {status}", flush=True)
 
     bar.close(), writer.close(), envs.close()
-    if stop:
-        print(f"stopped at step {global_step}; go on with --resume {run_dir}", file=sys.stderr)
-        raise SystemExit(128 + stop[0])
+    check(not stop, f"stopped at step {global_step}; go on with --resume {run_dir}", 128 + sum(stop[:1]))
     mean, std = float(np.mean(eval_returns)), float(np.std(eval_returns))
     summary = run | {
         "global_step": global_step, "wall_time_s": saved["wall_time_s"] + time.time() - started, "sps": sps,

@@ -6,10 +6,9 @@ Papers: PPO, Schulman et al. 2017, arXiv:1707.06347; network and preprocessing, 
 Settings as published with OpenAI Baselines and CleanRL. What differs from ppo_continuous.py: a convolutional network
 that actor and critic share, a categorical policy, rewards clipped to their sign, no running statistics. Deviations:
 1. A lost life is terminal for the learner, as in DQN, but the game goes on; logged returns are raw, of whole games.
-2. The first convolution is computed as space-to-depth and a dense convolution: the same sums, in another order.
-3. --precision auto computes the convolutions in bfloat16 where the processor has it; float32 is the published way.
-4. A time limit is no terminal state: a truncated game bootstraps from the value of its true final observation.
-5. Evaluation samples from the policy, like the published figures: its mode can wait for ever for a ball to be served.
+2. The first convolution is a space-to-depth and a dense one (the same sums); --precision auto may take bfloat16.
+3. A time limit is no terminal state: a truncated game bootstraps from the value of its true final observation.
+4. Evaluation samples from the policy, like the published figures: its mode can wait for ever for a ball to be served.
 """
 import atexit, difflib, importlib.util, json, math, os, random, signal, subprocess, sys, time
 from dataclasses import asdict, dataclass
@@ -58,10 +57,10 @@ class Args:
     max_grad_norm: float = 0.5  # largest norm of the gradient
     target_kl: float | None = None  # stop the epochs of an update once the approximate KL exceeds this
 
-def check(ok, message: str) -> None:
+def check(ok, message: str, status: int = 2) -> None:
     if not ok:
         print(f"{Path(__file__).name}: {message}", file=sys.stderr)
-        raise SystemExit(2)
+        raise SystemExit(status)
 
 def check_args(args: Args) -> None:
     """One line and exit status 2, with nothing created, on bad input."""
@@ -73,11 +72,9 @@ def check_args(args: Args) -> None:
         check(0 <= getattr(args, name) <= most, f"--{name.replace('_', '-')} {getattr(args, name)} not in [0, {most}]")
     check(args.num_steps > 1, "--num-steps must be at least 2: a single step can be a reset row in every environment")
     rows = args.num_envs * args.num_steps
-    whole = rows % args.num_minibatches == 0 and rows > args.num_minibatches  # two rows at least, to standardise them
-    check(whole, f"--num-minibatches must divide num_envs x num_steps = {rows}, and be less than it")
-    check(rows <= args.total_timesteps, f"--total-timesteps must be at least num_envs x num_steps = {rows}")
-    memory = rows * 4 * 84 * 84 / 2**30
-    check(memory < 8, f"--num-envs x --num-steps = {rows} stacks of pictures take {memory:.0f} GiB; take less")
+    whole = rows % args.num_minibatches == 0 and args.num_minibatches < rows <= args.total_timesteps
+    check(whole, f"--num-minibatches must divide num_envs x num_steps = {rows} and be less, --total-timesteps not less")
+    check(rows * 4 * 84 * 84 < 2**33, f"--num-envs x --num-steps = {rows} stacks of pictures exceed 8 GiB; take less")
     here = args.device in ("auto", "cpu") or getattr(torch, args.device).is_available()
     check(here, f"--device {args.device} is not there; take --device auto")
     for flag, wanted, package in (("track", args.track, "wandb"), ("capture-video", args.capture_video, "moviepy")):
@@ -91,10 +88,9 @@ def check_args(args: Args) -> None:
 def make_envs(args: Args, num_envs: int, seed: int, **view):
     """Vector environment seeded seed, seed + 1, ..., its first observation (num_envs, 4, 84, 84) uint8 and info, in
     NEXT_STEP mode: the step after a `done` is a reset row, whose action is ignored. `view` changes only the picture."""
-    spec = gym.spec(args.env_id).kwargs
-    game = {key: spec[key] for key in spec.keys() - {"frameskip"}}  # name, stickiness, actions, longest game
-    skip = args.frame_skip or (spec["frameskip"] if spec["frameskip"] != 1 else 4)
-    envs = AtariVectorEnv(num_envs=num_envs, frameskip=skip, reward_clipping=False, **game, **view)
+    game = gym.spec(args.env_id).kwargs  # name, stickiness, frame skip, actions, longest game
+    skip = {"frameskip": args.frame_skip or (game["frameskip"] if game["frameskip"] != 1 else 4)}
+    envs = AtariVectorEnv(num_envs=num_envs, reward_clipping=False, **game | skip | view)
     assert envs.metadata["autoreset_mode"] == gym.vector.AutoresetMode.NEXT_STEP
     return envs, *envs.reset(seed=seed)
 
@@ -103,19 +99,16 @@ def layer_init(layer: nn.Linear | nn.Conv2d, std: float = math.sqrt(2)) -> nn.Li
     return layer
 
 class PixelConv2d(nn.Conv2d):
-    """nn.Conv2d of a uint8 picture / 255, for stride 4. Each 4 x 4 patch of a frame becomes one pixel of 16 channels,
-    as in the kernel: a convolution without stride then adds up the same products, and is faster. Four
-    neighbouring bytes move as one int32."""
+    """nn.Conv2d of a uint8 picture / 255, for stride 4, and faster: each 4 x 4 patch of a frame becomes a pixel of 16
+    channels, as in the kernel, and a convolution without stride adds up the same products. 4 bytes move as an int32."""
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
-        n, frames, height, width = obs.shape
+        (n, frames, height, width), device = obs.shape, obs.device.type
         patches = obs.contiguous().view(torch.int32).view(n, frames, height // 4, 4, width // 4).permute(0, 2, 4, 1, 3)
         x = patches.contiguous().view(torch.uint8).view(n, height // 4, width // 4, 16 * frames).permute(0, 3, 1, 2)
-        autocast = torch.is_autocast_enabled(obs.device.type)
-        x = x.to(torch.get_autocast_dtype(obs.device.type) if autocast else self.weight.dtype)
-        return nn.functional.conv2d(x, nn.functional.pixel_unshuffle(self.weight, 4) / 255, self.bias)
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else self.weight.dtype
+        return nn.functional.conv2d(x.to(dtype), nn.functional.pixel_unshuffle(self.weight, 4) / 255, self.bias)
 
-class Flatten(nn.Module):
-    """(n, channels, height, width) to (n, height * width * channels): the order of channels_last memory, so no copy."""
+class Flatten(nn.Module):  # (n, channels, height, width) in the order of channels_last memory, so without a copy
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.permute(0, 2, 3, 1).flatten(1)
 
@@ -133,9 +126,8 @@ class Agent(nn.Module):
         self.critic = layer_init(nn.Linear(512, 1), std=1.0)
 
     def features(self, obs: torch.Tensor) -> torch.Tensor:
-        """(n, 4, 84, 84) uint8 to (n, 512) float32."""
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bfloat16):
-            return self.network(obs).float()
+            return self.network(obs).float()  # (n, 4, 84, 84) uint8 -> (n, 512) float32
 
     def get_value(self, obs: torch.Tensor) -> torch.Tensor:
         return self.critic(self.features(obs)).squeeze(-1)  # (n, 4, 84, 84) -> (n,)
@@ -147,8 +139,7 @@ class Agent(nn.Module):
         if action is None:  # Gumbel-max: the largest of logprob + Gumbel noise is a draw from the policy
             action = (logprobs - torch.empty_like(logprobs).exponential_().log()).argmax(-1)
         logprob = logprobs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
-        entropy = -(logprobs.exp() * logprobs).sum(-1)
-        return action, logprob, entropy, self.critic(features).squeeze(-1)
+        return action, logprob, -(logprobs.exp() * logprobs).sum(-1), self.critic(features).squeeze(-1)
 
 def compute_gae(rewards, values, terminateds, dones, gamma: float, gae_lambda: float) -> torch.Tensor:
     """Advantages (num_steps, num_envs), arXiv:1506.02438 equation 16, from values (num_steps + 1, num_envs) and the
@@ -249,9 +240,8 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     bfloat16 = args.precision == "bfloat16" or args.precision == "auto" and bool(native)
     agent = Agent(envs.single_action_space.n, bfloat16).to(device, memory_format=torch.channels_last)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
-    policy, gae, loss_fn = agent.get_action_and_value, compute_gae, ppo_loss
-    if args.compile:  # with CUDA graphs on a GPU
-        policy, gae, loss_fn = (torch.compile(function, mode="reduce-overhead") for function in (policy, gae, loss_fn))
+    policy, gae, loss_fn = (torch.compile(function, mode="reduce-overhead") if args.compile else function
+                            for function in (agent.get_action_and_value, compute_gae, ppo_loss))  # CUDA graphs on a GPU
     if args.resume:
         agent.load_state_dict(saved["agent"]), optimizer.load_state_dict(saved["optimizer"])
         setters = random.setstate, np.random.set_state, torch.set_rng_state, torch.cuda.set_rng_state_all
@@ -269,11 +259,9 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         wandb = importlib.import_module("wandb")
         wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
     atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
-
     obs = torch.zeros(T + 1, *next_obs.shape, dtype=torch.uint8, device=device)
     actions, logprobs = torch.zeros(T, N, dtype=torch.int64, device=device), torch.zeros(T, N, device=device)
-    values = torch.zeros(T + 1, N, device=device)
-    storage = np.zeros((4, T, N), dtype=np.float32)  # rewards, terminateds, truncateds, valids
+    values, storage = torch.zeros(T + 1, N, device=device), np.zeros((4, T, N), np.float32)  # rewards and flags
     episode, done, lives, last100, busy = np.zeros((2, N)), np.zeros(N, dtype=bool), info["lives"], [], []
     sps, printed, next_save, next_eval = 0.0, started, global_step, global_step + (args.eval_frequency or math.inf)
     bar = tqdm(total=args.total_timesteps, initial=global_step, unit="step", unit_scale=True, disable=None)
@@ -294,8 +282,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
                 screen = dict(grayscale=False, img_height=210, img_width=160, stack_num=1)
                 camera = make_envs(args, min(3, args.eval_episodes), eval_seed, **screen)[0], videos
             eval_returns = evaluate(agent, *make_envs(args, args.eval_episodes, eval_seed)[:2], stop, *camera)
-            if not stop:
-                writer.add_scalar("eval/episodic_return", np.mean(eval_returns), global_step)
+            _ = stop or writer.add_scalar("eval/episodic_return", np.mean(eval_returns), global_step)
         if finished or stop:
             break
         tick, first_step, ended = time.perf_counter(), global_step, []
@@ -320,25 +307,21 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         rewards, terminateds, truncateds, valids = torch.from_numpy(storage).to(device)
         dones = torch.max(terminateds, truncateds)
         ends = terminateds if args.bootstrap_truncation else dones
-        with torch.inference_mode():
-            values[T] = agent.get_value(obs[T])  # row t + 1 holds the true next observation, also where row t is done
+        values[T] = agent.get_value(obs[T]).detach()  # row t + 1: the true next observation, also where row t is done
         advantages = gae(rewards, values, ends, dones, args.gamma, args.gae_lambda)
         batch = obs[:-1], actions, logprobs, advantages, advantages + values[:-1], values[:-1]
         batch = tuple(tensor.flatten(0, 1) for tensor in batch)  # (T, N, ...) -> (T x N, ...)
         valid_rows = valids.flatten().nonzero().squeeze(-1)  # reset rows end here
         metrics = update(agent, optimizer, args, batch, valid_rows, loss_fn).tolist()
         check(np.isfinite(metrics).all(), f"non-finite loss at step {global_step}; last good state: {run_dir}")
-
         busy.append((global_step - first_step, time.perf_counter() - tick))
         sps = float(np.divide(*np.sum(busy[1:] or busy, axis=0)))  # the first iteration warms up
-        target, value = batch[4][valid_rows], batch[5][valid_rows]
-        explained_variance = 1 - float((target - value).var() / target.var())
+        explained_variance = 1 - float((batch[4] - batch[5])[valid_rows].var() / batch[4][valid_rows].var())
         keys = "policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac", "explained_variance"
         scalars = {f"losses/{key}": value for key, value in zip(keys, (*metrics, explained_variance))}
         scalars |= {"charts/SPS": sps, "charts/learning_rate": lr}
-        if ended:
-            last100 = (last100 + [float(episodic_return) for episodic_return, _ in ended])[-100:]
-            scalars |= zip(("charts/episodic_return", "charts/episodic_length"), np.mean(ended, axis=0))
+        scalars |= zip(("charts/episodic_return", "charts/episodic_length"), np.mean(ended, axis=0) if ended else ())
+        last100 = (last100 + [float(episodic_return) for episodic_return, _ in ended])[-100:]
         for key, value in scalars.items():
             writer.add_scalar(key, value, global_step)
         status = f"return {np.mean(last100 or [math.nan]):.1f}, SPS {sps:.0f}"
@@ -348,9 +331,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
             print(f"step {global_step}/{args.total_timesteps}, {status}", flush=True)
 
     bar.close(), writer.close(), envs.close()
-    if stop:
-        print(f"stopped at step {global_step}; go on with --resume {run_dir}", file=sys.stderr)
-        raise SystemExit(128 + stop[0])
+    check(not stop, f"stopped at step {global_step}; go on with --resume {run_dir}", 128 + sum(stop[:1]))
     mean, std = float(np.mean(eval_returns)), float(np.std(eval_returns))
     summary = run | {
         "global_step": global_step, "wall_time_s": saved["wall_time_s"] + time.time() - started, "sps": sps,

@@ -56,10 +56,10 @@ class Args:
     max_grad_norm: float = 0.5  # largest norm of the gradient
     target_kl: float | None = None  # stop the epochs of an update once the approximate KL exceeds this
 
-def check(ok, message: str) -> None:
+def check(ok, message: str, status: int = 2) -> None:
     if not ok:
         print(f"{Path(__file__).name}: {message}", file=sys.stderr)
-        raise SystemExit(2)
+        raise SystemExit(status)
 
 def check_args(args: Args) -> None:
     """One line and exit status 2, with nothing created, on bad input."""
@@ -71,9 +71,8 @@ def check_args(args: Args) -> None:
         check(0 <= getattr(args, name) <= most, f"--{name.replace('_', '-')} {getattr(args, name)} not in [0, {most}]")
     check(args.num_steps > 1, "--num-steps must be at least 2: a single step can be a reset row in every environment")
     rows = args.num_envs * args.num_steps
-    whole = rows % args.num_minibatches == 0 and rows > args.num_minibatches  # two rows at least, to standardise them
-    check(whole, f"--num-minibatches must divide num_envs x num_steps = {rows}, and be less than it")
-    check(rows <= args.total_timesteps, f"--total-timesteps must be at least num_envs x num_steps = {rows}")
+    whole = rows % args.num_minibatches == 0 and args.num_minibatches < rows <= args.total_timesteps
+    check(whole, f"--num-minibatches must divide num_envs x num_steps = {rows} and be less, --total-timesteps not less")
     here = args.device in ("auto", "cpu") or getattr(torch, args.device).is_available()
     check(here, f"--device {args.device} is not there; take --device auto")
     for flag, wanted, package in (("track", args.track, "wandb"), ("capture-video", args.capture_video, "moviepy")):
@@ -123,8 +122,7 @@ class RunningMeanStd(nn.Module):
     """Mean and variance of all rows seen, combined batch by batch (Chan et al. 1983); saved with the agent."""
     def __init__(self, *shape: int):
         super().__init__()
-        for name, value in (("mean", torch.zeros(shape)), ("var", torch.ones(shape)), ("count", torch.zeros(()))):
-            self.register_buffer(name, value)
+        self.mean, self.var, self.count = map(nn.Buffer, (torch.zeros(shape), torch.ones(shape), torch.zeros(())))
 
     def update(self, rows: torch.Tensor) -> None:  # (n, *shape)
         delta, share = rows.mean(0) - self.mean, len(rows) / (self.count + len(rows))
@@ -137,19 +135,16 @@ def layer_init(layer: nn.Linear | nn.Conv2d, std: float = math.sqrt(2)) -> nn.Li
     return layer
 
 class PixelConv2d(nn.Conv2d):
-    """nn.Conv2d of a uint8 picture / 255, for stride 4. Each 4 x 4 patch of a frame becomes one pixel of 16 channels,
-    as in the kernel: a convolution without stride then adds up the same products, and is faster. Four
-    neighbouring bytes move as one int32."""
+    """nn.Conv2d of a uint8 picture / 255, for stride 4, and faster: each 4 x 4 patch of a frame becomes a pixel of 16
+    channels, as in the kernel, and a convolution without stride adds up the same products. 4 bytes move as an int32."""
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
-        n, frames, height, width = obs.shape
+        (n, frames, height, width), device = obs.shape, obs.device.type
         patches = obs.contiguous().view(torch.int32).view(n, frames, height // 4, 4, width // 4).permute(0, 2, 4, 1, 3)
         x = patches.contiguous().view(torch.uint8).view(n, height // 4, width // 4, 16 * frames).permute(0, 3, 1, 2)
-        autocast = torch.is_autocast_enabled(obs.device.type)
-        x = x.to(torch.get_autocast_dtype(obs.device.type) if autocast else self.weight.dtype)
-        return nn.functional.conv2d(x, nn.functional.pixel_unshuffle(self.weight, 4) / 255, self.bias)
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else self.weight.dtype
+        return nn.functional.conv2d(x.to(dtype), nn.functional.pixel_unshuffle(self.weight, 4) / 255, self.bias)
 
-class Flatten(nn.Module):
-    """(n, channels, height, width) to (n, height * width * channels): the order of channels_last memory, so no copy."""
+class Flatten(nn.Module):  # (n, channels, height, width) in the order of channels_last memory, so without a copy
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.permute(0, 2, 3, 1).flatten(1)
 
@@ -169,9 +164,8 @@ class Agent(nn.Module):
         self.return_rms = RunningMeanStd()
 
     def features(self, obs: torch.Tensor) -> torch.Tensor:
-        """(n, frames, height, width) uint8 to (n, 512) float32."""
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bfloat16):
-            return self.network(obs).float()
+            return self.network(obs).float()  # (n, frames, height, width) uint8 -> (n, 512) float32
 
     def get_value(self, obs: torch.Tensor) -> torch.Tensor:
         return self.critic(self.features(obs)).squeeze(-1)  # (n, frames, height, width) -> (n,)
@@ -183,8 +177,7 @@ class Agent(nn.Module):
         if action is None:  # Gumbel-max: the largest of logprob + Gumbel noise is a draw from the policy
             action = (logprobs - torch.empty_like(logprobs).exponential_().log()).argmax(-1)
         logprob = logprobs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
-        entropy = -(logprobs.exp() * logprobs).sum(-1)
-        return action, logprob, entropy, self.critic(features).squeeze(-1)
+        return action, logprob, -(logprobs.exp() * logprobs).sum(-1), self.critic(features).squeeze(-1)
 
 def compute_gae(rewards, values, terminateds, dones, gamma: float, gae_lambda: float) -> torch.Tensor:
     """Advantages (num_steps, num_envs), arXiv:1506.02438 equation 16, from values (num_steps + 1, num_envs) and the
@@ -279,9 +272,8 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     agent = Agent(next_obs.shape[1:], envs.single_action_space.n, bfloat16)
     agent = agent.to(device, memory_format=torch.channels_last)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
-    policy, gae, loss_fn = agent.get_action_and_value, compute_gae, ppo_loss
-    if args.compile:  # with CUDA graphs on a GPU
-        policy, gae, loss_fn = (torch.compile(function, mode="reduce-overhead") for function in (policy, gae, loss_fn))
+    policy, gae, loss_fn = (torch.compile(function, mode="reduce-overhead") if args.compile else function
+                            for function in (agent.get_action_and_value, compute_gae, ppo_loss))  # CUDA graphs on a GPU
     if args.resume:
         agent.load_state_dict(saved["agent"]), optimizer.load_state_dict(saved["optimizer"])
         setters = random.setstate, np.random.set_state, torch.set_rng_state, torch.cuda.set_rng_state_all
@@ -299,7 +291,6 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         wandb = importlib.import_module("wandb")
         wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
     atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
-
     obs = torch.zeros(T + 1, *next_obs.shape, dtype=torch.uint8, device=device)
     actions, logprobs = torch.zeros(T, N, dtype=torch.int64, device=device), torch.zeros(T, N, device=device)
     values = torch.zeros(T + 1, N, device=device)
@@ -321,8 +312,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
             next_eval, film = global_step + (args.eval_frequency or math.inf), run_dir / f"videos/step-{global_step}"
             eval_seed, film = env_seed + 2**30, film if args.capture_video else ""
             eval_returns = evaluate(agent, *make_envs(args, args.eval_episodes, eval_seed, film), stop)
-            if not stop:
-                writer.add_scalar("eval/episodic_return", np.mean(eval_returns), global_step)
+            _ = stop or writer.add_scalar("eval/episodic_return", np.mean(eval_returns), global_step)
         if finished or stop:
             break
         tick, first_step, ended = time.perf_counter(), global_step, []
@@ -350,24 +340,20 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         rewards = (rewards / (agent.return_rms.var + 1e-8).sqrt()).clamp(-10, 10) if args.norm_reward else rewards
         dones = torch.max(terminateds, truncateds)
         ends = terminateds if args.bootstrap_truncation else dones
-        with torch.inference_mode():
-            values[T] = agent.get_value(obs[T])  # row t + 1 holds the true next observation, also where row t is done
+        values[T] = agent.get_value(obs[T]).detach()  # row t + 1: the true next observation, also where row t is done
         advantages = gae(rewards, values, ends, dones, args.gamma, args.gae_lambda)
         batch = obs[:-1], actions, logprobs, advantages, advantages + values[:-1], values[:-1]
         batch = tuple(tensor.flatten(0, 1) for tensor in batch)  # (T, N, ...) -> (T x N, ...)
         metrics = update(agent, optimizer, args, batch, valid_rows, loss_fn).tolist()
         check(np.isfinite(metrics).all(), f"non-finite loss at step {global_step}; last good state: {run_dir}")
-
         busy.append((global_step - first_step, time.perf_counter() - tick))
         sps = float(np.divide(*np.sum(busy[1:] or busy, axis=0)))  # the first iteration warms up
-        target, value = batch[4][valid_rows], batch[5][valid_rows]
-        explained_variance = 1 - float((target - value).var() / target.var())
+        explained_variance = 1 - float((batch[4] - batch[5])[valid_rows].var() / batch[4][valid_rows].var())
         keys = "policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac", "explained_variance"
         scalars = {f"losses/{key}": value for key, value in zip(keys, (*metrics, explained_variance))}
         scalars |= {"charts/SPS": sps, "charts/learning_rate": lr}
-        if ended:
-            last100 = (last100 + [float(episodic_return) for episodic_return, _ in ended])[-100:]
-            scalars |= zip(("charts/episodic_return", "charts/episodic_length"), np.mean(ended, axis=0))
+        scalars |= zip(("charts/episodic_return", "charts/episodic_length"), np.mean(ended, axis=0) if ended else ())
+        last100 = (last100 + [float(episodic_return) for episodic_return, _ in ended])[-100:]
         for key, value in scalars.items():
             writer.add_scalar(key, value, global_step)
         status = f"return {np.mean(last100 or [math.nan]):.1f}, SPS {sps:.0f}"
@@ -377,9 +363,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
             print(f"step {global_step}/{args.total_timesteps}, {status}", flush=True)
 
     bar.close(), writer.close(), envs.close()
-    if stop:
-        print(f"stopped at step {global_step}; go on with --resume {run_dir}", file=sys.stderr)
-        raise SystemExit(128 + stop[0])
+    check(not stop, f"stopped at step {global_step}; go on with --resume {run_dir}", 128 + sum(stop[:1]))
     mean, std = float(np.mean(eval_returns)), float(np.std(eval_returns))
     summary = run | {
         "global_step": global_step, "wall_time_s": saved["wall_time_s"] + time.time() - started, "sps": sps,

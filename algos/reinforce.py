@@ -44,10 +44,10 @@ class Args:
     vf_coef: float = 0.5  # weight of the value loss
     activation: Literal["SiLU", "Tanh"] = "SiLU"  # of the hidden layers; papers have Tanh, SiLU is faster on a CPU
 
-def check(ok, message: str) -> None:
+def check(ok, message: str, status: int = 2) -> None:
     if not ok:
         print(f"{Path(__file__).name}: {message}", file=sys.stderr)
-        raise SystemExit(2)
+        raise SystemExit(status)
 
 def check_args(args: Args) -> tuple[str, str]:
     """(backend that trains, backend that evaluates); one line and exit status 2, with nothing created, on bad input."""
@@ -218,7 +218,6 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         wandb = importlib.import_module("wandb")
         wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
     atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
-
     last100, busy = [], []
     sps, printed, next_save, next_eval = 0.0, started, global_step, global_step + (args.eval_frequency or math.inf)
     bar = tqdm(total=args.total_timesteps, initial=global_step, unit="step", unit_scale=True, disable=None)
@@ -236,8 +235,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
             next_eval, film = global_step + (args.eval_frequency or math.inf), run_dir / f"videos/step-{global_step}"
             eval_seed, film = env_seed + 2**30, film if args.capture_video else ""
             eval_returns = evaluate(agent, *make_envs(args, eval_backend, args.eval_episodes, eval_seed, film), stop)
-            if not stop:
-                writer.add_scalar("eval/episodic_return", np.mean(eval_returns), global_step)
+            _ = stop or writer.add_scalar("eval/episodic_return", np.mean(eval_returns), global_step)
         if finished or stop:
             break
         tick, first_step = time.perf_counter(), global_step
@@ -263,7 +261,6 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         batch = tuple(tensor[valids] for tensor in (obs, actions, targets))  # (steps, N, ...) -> (rows, ...)
         metrics = update(agent, optimizer, args, batch).tolist()
         check(np.isfinite(metrics).all(), f"non-finite loss at step {global_step}; last good state: {run_dir}")
-
         busy.append((global_step - first_step, time.perf_counter() - tick))
         sps = float(np.divide(*np.sum(busy[1:] or busy, axis=0)))  # the first iteration warms up
         scalars = dict(zip(("losses/policy_loss", "losses/value_loss", "losses/entropy"), metrics))
@@ -279,9 +276,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
             print(f"step {global_step}/{args.total_timesteps}, {status}", flush=True)
 
     bar.close(), writer.close(), envs.close()
-    if stop:
-        print(f"stopped at step {global_step}; go on with --resume {run_dir}", file=sys.stderr)
-        raise SystemExit(128 + stop[0])
+    check(not stop, f"stopped at step {global_step}; go on with --resume {run_dir}", 128 + sum(stop[:1]))
     mean, std = float(np.mean(eval_returns)), float(np.std(eval_returns))
     summary = run | {
         "global_step": global_step, "wall_time_s": saved["wall_time_s"] + time.time() - started, "sps": sps,

@@ -59,10 +59,10 @@ class Args:
     rpo_alpha_final: float | None = None  # RPO: alpha falls linearly to this; without it alpha is constant
     rpo_perturb_rollout: bool = False  # RPO: add the noise while acting in the rollout as well
 
-def check(ok, message: str) -> None:
+def check(ok, message: str, status: int = 2) -> None:
     if not ok:
         print(f"{Path(__file__).name}: {message}", file=sys.stderr)
-        raise SystemExit(2)
+        raise SystemExit(status)
 
 def check_args(args: Args) -> tuple[str, str]:
     """(backend that trains, backend that evaluates); one line and exit status 2, with nothing created, on bad input."""
@@ -73,9 +73,8 @@ def check_args(args: Args) -> tuple[str, str]:
         check(0 <= getattr(args, name) <= most, f"--{name.replace('_', '-')} {getattr(args, name)} not in [0, {most}]")
     check(args.num_steps > 1, "--num-steps must be at least 2: a single step can be a reset row in every environment")
     rows, spaces, errors = args.num_envs * args.num_steps, {}, {}
-    whole = rows % args.num_minibatches == 0 and rows > args.num_minibatches  # two rows at least, to standardise them
-    check(whole, f"--num-minibatches must divide num_envs x num_steps = {rows}, and be less than it")
-    check(rows <= args.total_timesteps, f"--total-timesteps must be at least num_envs x num_steps = {rows}")
+    whole = rows % args.num_minibatches == 0 and args.num_minibatches < rows <= args.total_timesteps
+    check(whole, f"--num-minibatches must divide num_envs x num_steps = {rows} and be less, --total-timesteps not less")
     final = args.rpo_alpha if args.rpo_alpha_final is None else args.rpo_alpha_final  # RPO: alpha can only fall
     check(0 <= final <= args.rpo_alpha, f"0 <= --rpo-alpha-final <= --rpo-alpha, not {final} and {args.rpo_alpha}")
     here = args.device in ("auto", "cpu") or getattr(torch, args.device).is_available()
@@ -130,8 +129,7 @@ class RunningMeanStd(nn.Module):
     """Mean and variance of all rows seen, combined batch by batch (Chan et al. 1983); saved with the agent."""
     def __init__(self, *shape: int):
         super().__init__()
-        for name, value in (("mean", torch.zeros(shape)), ("var", torch.ones(shape)), ("count", torch.zeros(()))):
-            self.register_buffer(name, value)
+        self.mean, self.var, self.count = map(nn.Buffer, (torch.zeros(shape), torch.ones(shape), torch.zeros(())))
 
     def update(self, rows: torch.Tensor) -> None:  # (n, *shape)
         delta, share = rows.mean(0) - self.mean, len(rows) / (self.count + len(rows))
@@ -292,9 +290,8 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
     next_obs, action_space = flatten(next_obs), envs.single_action_space
     agent = Agent(next_obs.shape[1], action_space, args).to(device)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
-    policy, gae, loss_fn = agent.get_action, compute_gae, ppo_loss
-    if args.compile:  # with CUDA graphs on a GPU
-        policy, gae, loss_fn = (torch.compile(function, mode="reduce-overhead") for function in (policy, gae, loss_fn))
+    policy, gae, loss_fn = (torch.compile(function, mode="reduce-overhead") if args.compile else function
+                            for function in (agent.get_action, compute_gae, ppo_loss))  # CUDA graphs on a GPU
     if args.resume:
         agent.load_state_dict(saved["agent"]), optimizer.load_state_dict(saved["optimizer"])
         setters = random.setstate, np.random.set_state, torch.set_rng_state, torch.cuda.set_rng_state_all
@@ -312,7 +309,6 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         wandb = importlib.import_module("wandb")
         wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
     atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
-
     obs = torch.zeros(T + 1, *next_obs.shape, device=device)
     actions, logprobs = torch.zeros(T, N, len(agent.actor_logstd), device=device), torch.zeros(T, N, device=device)
     storage = np.zeros((5, T, N), dtype=np.float32)  # rewards, terminateds, truncateds, valids, discounted returns
@@ -333,8 +329,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
             next_eval, film = global_step + (args.eval_frequency or math.inf), run_dir / f"videos/step-{global_step}"
             eval_seed, film = env_seed + 2**30, film if args.capture_video else ""
             eval_returns = evaluate(agent, *make_envs(args, eval_backend, args.eval_episodes, eval_seed, film), stop)
-            if not stop:
-                writer.add_scalar("eval/episodic_return", np.mean(eval_returns), global_step)
+            _ = stop or writer.add_scalar("eval/episodic_return", np.mean(eval_returns), global_step)
         if finished or stop:
             break
         tick, first_step, ended = time.perf_counter(), global_step, []
@@ -373,16 +368,14 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         metrics = update(agent, optimizer, args, batch, loss_fn).tolist()
         check(np.isfinite(metrics).all(), f"non-finite loss at step {global_step}; last good state: {run_dir}")
         agent.obs_rms.update(obs[:-1][valids])  # not before: one iteration sees one set of statistics
-
         busy.append((global_step - first_step, time.perf_counter() - tick))
         sps = float(np.divide(*np.sum(busy[1:] or busy, axis=0)))  # the first iteration warms up
         explained_variance = 1 - float((batch[4] - batch[5]).var() / batch[4].var())
         keys = "policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac", "explained_variance"
         scalars = {f"losses/{key}": value for key, value in zip(keys, (*metrics, explained_variance))}
         scalars |= {"charts/SPS": sps, "charts/learning_rate": lr}
-        if ended:
-            last100 = (last100 + [float(episodic_return) for episodic_return, _ in ended])[-100:]
-            scalars |= zip(("charts/episodic_return", "charts/episodic_length"), np.mean(ended, axis=0))
+        scalars |= zip(("charts/episodic_return", "charts/episodic_length"), np.mean(ended, axis=0) if ended else ())
+        last100 = (last100 + [float(episodic_return) for episodic_return, _ in ended])[-100:]
         for key, value in scalars.items():
             writer.add_scalar(key, value, global_step)
         status = f"return {np.mean(last100 or [math.nan]):.1f}, SPS {sps:.0f}"
@@ -392,9 +385,7 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
             print(f"step {global_step}/{args.total_timesteps}, {status}", flush=True)
 
     bar.close(), writer.close(), envs.close()
-    if stop:
-        print(f"stopped at step {global_step}; go on with --resume {run_dir}", file=sys.stderr)
-        raise SystemExit(128 + stop[0])
+    check(not stop, f"stopped at step {global_step}; go on with --resume {run_dir}", 128 + sum(stop[:1]))
     mean, std = float(np.mean(eval_returns)), float(np.std(eval_returns))
     summary = run | {
         "global_step": global_step, "wall_time_s": saved["wall_time_s"] + time.time() - started, "sps": sps,

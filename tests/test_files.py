@@ -33,6 +33,8 @@ SHARED = [  # files, and what is the same in them to the byte
     (("ppo_atari", "ppo_pixels"), ("compute_gae", "ppo_loss", "update", "check")),
     (("ppo", "ppo_pixels"), ("RunningMeanStd",)),
 ]
+OVER = {"dqn": 373, "dqn_atari": 398, "dqn_pixels": 394, "ppo": 387, "ppo_continuous": 395, "ppo_pixels": 382,
+        "rpo_continuous": 405}  # longer than 350 lines, and not to grow  # fmt: skip
 VARIANTS = [("ppo_continuous", "rpo_continuous", 20, "# RPO:")]  # parent, child, most changed lines, tag of each hunk
 
 IMPORT = """
@@ -69,7 +71,7 @@ def test_import_has_no_side_effect(file, tmp_path):
 def test_budget(file):
     """Would break: a file that grows beyond what is read in ten minutes."""
     lines = file.read_text().splitlines()
-    assert len(lines) <= 414  # all of them; the aim is 350
+    assert len(lines) <= OVER.get(file.stem, 350)  # all of them: blank lines, comments and docstrings as well
     assert [number for number, line in enumerate(lines, 1) if len(line) > 120] == []
 
 
