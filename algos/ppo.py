@@ -69,7 +69,7 @@ def check_args(args: Args) -> tuple[str, str]:
     for name, most in (("seed", 2**32 - 1), ("eval_frequency", math.inf), ("gamma", 1), ("gae_lambda", 1)):
         check(0 <= getattr(args, name) <= most, f"--{name.replace('_', '-')} {getattr(args, name)} not in [0, {most}]")
     check(args.num_steps > 1, "--num-steps must be at least 2: a single step can be a reset row in every environment")
-    rows, spaces, errors = args.num_envs * args.num_steps, {}, {}
+    rows, made, errors = args.num_envs * args.num_steps, {}, {}
     whole = rows % args.num_minibatches == 0 and args.num_minibatches < rows <= args.total_timesteps
     check(whole, f"--num-minibatches must divide num_envs x num_steps = {rows} and be less, --total-timesteps not less")
     here = args.device in ("auto", "cpu") or getattr(torch, args.device).is_available()
@@ -79,24 +79,23 @@ def check_args(args: Args) -> tuple[str, str]:
     for backend in ("envpool", "gymnasium"):
         try:
             with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
-                envs, _ = make_envs(args, backend, num_envs=1, seed=0, video_dir=folder if args.capture_video else "")
-                spaces[backend] = envs.single_action_space, envs.single_observation_space
-                envs.close()
+                made[backend], _ = make_envs(args, backend, 1, seed=0, video_dir=folder if args.capture_video else "")
+                made[backend].close()
         except Exception as error:
             errors[backend] = " ".join(f"{type(error).__name__} {error}".split())
     known = {*gym.registry, *(sys.modules["envpool"].list_all_envs() if "envpool" in sys.modules else ())}
     near = "" if args.env_id in known else f"; nearest: {difflib.get_close_matches(args.env_id, known, cutoff=0.3)}"
     near = "; PYTHONPATH must name the folder of its module" if ":" in args.env_id else near
-    backend = next(iter(spaces), "gymnasium") if args.env_backend == "auto" else args.env_backend
-    check(backend in spaces, f"--env-id {args.env_id} cannot be made by {backend}: {errors.get(backend)}{near}")
-    here = "gymnasium" in spaces or not args.capture_video
+    backend = next(iter(made), "gymnasium") if args.env_backend == "auto" else args.env_backend
+    check(backend in made, f"--env-id {args.env_id} cannot be made by {backend}: {errors.get(backend)}{near}")
+    here = "gymnasium" in made or not args.capture_video
     check(here, f"--capture-video cannot film: {errors.get('gymnasium')}; without a display set MUJOCO_GL=egl")
-    actions, obs = spaces[backend]
+    actions, obs = made[backend].single_action_space, made[backend].single_observation_space
     boxes = all(isinstance(space, gym.spaces.Box) for space in (obs.values() if hasattr(obs, "values") else [obs]))
     kinds = f"{actions} actions and {type(obs).__name__} observations"
     fits = boxes and isinstance(actions, gym.spaces.Discrete) and actions.start == 0
     check(fits, f"--env-id {args.env_id} has {kinds}; this file: Discrete from 0, Box (both Box: ppo_continuous.py)")
-    return backend, "gymnasium" if "gymnasium" in spaces else "envpool"
+    return backend, "gymnasium" if "gymnasium" in made else "envpool"
 
 def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir: str | Path = ""):
     """Vector environment seeded seed, seed + 1, ... and its first observation, in NEXT_STEP mode: the step after a

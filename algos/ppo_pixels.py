@@ -98,7 +98,6 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir: str | Path = ""):
     """Vector environment seeded seed, seed + 1, ... and its first observation, (num_envs, frames, height, width) uint8,
     in NEXT_STEP mode: the step after a `done` is a reset row, whose action is ignored. With video_dir the first 3 film
     their first episode."""
-
     with gym.make(args.env_id) as env:
         box = env.observation_space
         picture = isinstance(box, gym.spaces.Box) and box.dtype == np.uint8 and len(box.shape) == 3
@@ -107,8 +106,7 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir: str | Path = ""):
         film = video_dir and index < 3
         env = gym.make(args.env_id, **({"render_mode": "rgb_array"} if film or not picture else {}))
         env = env if picture else gym.wrappers.AddRenderObservation(env)  # (height, width, 3); resets it
-        if film:
-            env = gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", episode_trigger=lambda n: n == 0)
+        env = gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", lambda n: n == 0) if film else env
         if picture and box.shape[-1] != 3:
             return env
         env = gym.wrappers.ResizeObservation(gym.wrappers.GrayscaleObservation(env), (84, 84))

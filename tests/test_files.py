@@ -33,8 +33,8 @@ SHARED = [  # files, and what is the same in them to the byte
     (("ppo_atari", "ppo_pixels"), ("compute_gae", "ppo_loss", "update", "check")),
     (("ppo", "ppo_pixels"), ("RunningMeanStd",)),
 ]
-OVER = {"dqn": 373, "dqn_atari": 398, "dqn_pixels": 394, "ppo": 387, "ppo_continuous": 395, "ppo_pixels": 382,
-        "rpo_continuous": 405}  # longer than 350 lines, and not to grow  # fmt: skip
+OVER = {"dqn": 372, "dqn_atari": 398, "dqn_pixels": 392, "ppo": 386, "ppo_continuous": 394, "ppo_pixels": 380,
+        "rpo_continuous": 404}  # longer than 350 lines, and not to grow  # fmt: skip
 VARIANTS = [("ppo_continuous", "rpo_continuous", 20, "# RPO:")]  # parent, child, most changed lines, tag of each hunk
 
 IMPORT = """

@@ -457,13 +457,12 @@ def test_same_scores_on_ray(folder):
     """Would break: another script, seed or flag on the way to a node; results that stay there; one node left idle."""
     ppo, flags = ALGOS / "ppo_continuous.py", "--env-ids Pendulum-v1 --seeds 1-2 --runs-dir"
     finish(start(f"{flags} here --workers 2 -- {TINY}", ppo))
-    finish(start(f"{flags} local --ray local -- {TINY}", ppo))
     with two_nodes() as address:
         finish(start(f"{flags} cluster --ray {address} -- {TINY}", ppo))
         finish(start(f"--env-ids Toy --seeds 1-2 --ray {address} -- --delay 2 --journal {folder}/journal"))
-    assert scores("here") == scores("local") == scores("cluster") and scores("here").keys() == {1, 2}
-    weights = [curves(runs) for runs in ("here", "local", "cluster")]
-    assert all(torch.equal(weights[0][seed], other[seed]) for seed in (1, 2) for other in weights)
+    assert scores("here") == scores("cluster") and scores("here").keys() == {1, 2}
+    weights = [curves(runs) for runs in ("here", "cluster")]
+    assert all(torch.equal(weights[0][seed], weights[1][seed]) for seed in (1, 2))
     assert [line.split()[2] for line in journal()] == ["start", "start", "end", "end"], "a node of one CPU each"
     assert "1 runs: 1 done before" in finish(start(f"{flags} cluster -- {TINY}".replace("1-2", "2"), ppo))
 
