@@ -53,7 +53,7 @@ class Args:
     rms_alpha: float = 0.99  # decay of RMSprop's mean square gradient
     rms_eps: float = 1e-5  # added to it, under the root
 
-def check(ok, message: str, status: int = 2) -> None:
+def check(ok, message: str, status: int = 2) -> None:  # one line and this exit status, unless ok
     if not ok:
         print(f"{Path(__file__).name}: {message}", file=sys.stderr)
         raise SystemExit(status)

@@ -56,7 +56,7 @@ class Args:
     max_grad_norm: float = 10.0  # largest norm of the gradient
     eval_e: float = 0.0  # share of random actions in evaluations
 
-def check(ok, message: str, status: int = 2) -> None:
+def check(ok, message: str, status: int = 2) -> None:  # one line and this exit status, unless ok
     if not ok:
         print(f"{Path(__file__).name}: {message}", file=sys.stderr)
         raise SystemExit(status)

@@ -7,7 +7,7 @@ Papers: DQN, Mnih et al. 2015, Nature 518:529; double DQN, van Hasselt et al. 20
 2. Several environments act at a time; the steps of all of them count for the schedules and for --train-frequency.
 3. The replay holds each 84 x 84 frame once, in place of the 8 frames of a transition.
 4. The first convolution is computed as space-to-depth and a dense convolution: the same sums, in another order.
-5. --precision auto computes the convolutions in bfloat16 where the processor has it; float32 is the published way.
+5. --precision auto computes the hidden layers in bfloat16 where the processor has it; float32 is the published way.
 6. A time limit is no terminal state: a truncated game bootstraps from the value of its true final observation.
 """
 import atexit, copy, difflib, importlib.util, json, math, os, random, signal, subprocess, sys, time
@@ -59,7 +59,7 @@ class Args:
     max_grad_norm: float = 10.0  # largest norm of the gradient
     eval_e: float = 0.05  # share of random actions in evaluations
 
-def check(ok, message: str, status: int = 2) -> None:
+def check(ok, message: str, status: int = 2) -> None:  # one line and this exit status, unless ok
     if not ok:
         print(f"{Path(__file__).name}: {message}", file=sys.stderr)
         raise SystemExit(status)

@@ -9,7 +9,7 @@ replay of bytes. Atari has its own file, dqn_atari.py, whose replay takes a quar
 1. Adam in place of RMSprop, and schedules for problems that take minutes.
 2. Several environments; the steps between updates are counted over all of them.
 3. The first convolution is computed as space-to-depth and a dense convolution: the same sums, in another order.
-4. --precision auto computes the convolutions in bfloat16 where the processor has it.
+4. --precision auto computes the hidden layers in bfloat16 where the processor has it.
 5. A time limit is no terminal state: a truncated episode bootstraps from the value of its true final observation.
 6. The error is squared, not clipped, and the best weights are kept: see dqn.py.
 """
@@ -57,7 +57,7 @@ class Args:
     max_grad_norm: float = 10.0  # largest norm of the gradient
     eval_e: float = 0.0  # share of random actions in evaluations
 
-def check(ok, message: str, status: int = 2) -> None:
+def check(ok, message: str, status: int = 2) -> None:  # one line and this exit status, unless ok
     if not ok:
         print(f"{Path(__file__).name}: {message}", file=sys.stderr)
         raise SystemExit(status)

@@ -56,7 +56,7 @@ class Args:
     target_kl: float | None = None  # stop the epochs of an update once the approximate KL exceeds this
     activation: Literal["Tanh", "SiLU"] = "Tanh"  # of the hidden layers; SiLU explores less: see docs/classic.md
 
-def check(ok, message: str, status: int = 2) -> None:
+def check(ok, message: str, status: int = 2) -> None:  # one line and this exit status, unless ok
     if not ok:
         print(f"{Path(__file__).name}: {message}", file=sys.stderr)
         raise SystemExit(status)
@@ -71,7 +71,7 @@ def check_args(args: Args) -> tuple[str, str]:
     check(args.num_steps > 1, "--num-steps must be at least 2: a single step can be a reset row in every environment")
     rows, made, errors = args.num_envs * args.num_steps, {}, {}
     whole = rows % args.num_minibatches == 0 and args.num_minibatches < rows <= args.total_timesteps
-    check(whole, f"--num-minibatches must divide num_envs x num_steps = {rows} and be less, --total-timesteps not less")
+    check(whole, f"must hold: --total-timesteps >= num_envs x num_steps = {rows} > --num-minibatches, its divisor")
     here = args.device in ("auto", "cpu") or getattr(torch, args.device).is_available()
     check(here, f"--device {args.device} is not there; take --device auto")
     for flag, wanted, package in (("track", args.track, "wandb"), ("capture-video", args.capture_video, "moviepy")):

@@ -57,7 +57,7 @@ class Args:
     max_grad_norm: float = 0.5  # largest norm of the gradient
     target_kl: float | None = None  # stop the epochs of an update once the approximate KL exceeds this
 
-def check(ok, message: str, status: int = 2) -> None:
+def check(ok, message: str, status: int = 2) -> None:  # one line and this exit status, unless ok
     if not ok:
         print(f"{Path(__file__).name}: {message}", file=sys.stderr)
         raise SystemExit(status)
@@ -73,7 +73,7 @@ def check_args(args: Args) -> None:
     check(args.num_steps > 1, "--num-steps must be at least 2: a single step can be a reset row in every environment")
     rows = args.num_envs * args.num_steps
     whole = rows % args.num_minibatches == 0 and args.num_minibatches < rows <= args.total_timesteps
-    check(whole, f"--num-minibatches must divide num_envs x num_steps = {rows} and be less, --total-timesteps not less")
+    check(whole, f"must hold: --total-timesteps >= num_envs x num_steps = {rows} > --num-minibatches, its divisor")
     check(rows * 4 * 84 * 84 < 2**33, f"--num-envs x --num-steps = {rows} stacks of pictures exceed 8 GiB; take less")
     here = args.device in ("auto", "cpu") or getattr(torch, args.device).is_available()
     check(here, f"--device {args.device} is not there; take --device auto")

@@ -7,7 +7,7 @@ environment: whose observations are stacks of pictures (frames, height, width), 
 of all others what they render, as the last four in grey, 84 x 84. What differs from ppo.py: pictures, and one
 convolutional network for actor and critic. Atari has its own file, ppo_atari.py. Deviations:
 1. The first convolution is computed as space-to-depth and a dense convolution: the same sums, in another order.
-2. --precision auto computes the convolutions in bfloat16 where the processor has it.
+2. --precision auto computes the hidden layers in bfloat16 where the processor has it.
 3. Rewards are divided by the running deviation of the discounted return, inside the agent.
 4. Advantages are standardised per minibatch, gradients are clipped, the learning rate falls linearly to zero.
 5. A time limit is no terminal state: a truncated episode bootstraps from the value of its true final observation.
@@ -56,7 +56,7 @@ class Args:
     max_grad_norm: float = 0.5  # largest norm of the gradient
     target_kl: float | None = None  # stop the epochs of an update once the approximate KL exceeds this
 
-def check(ok, message: str, status: int = 2) -> None:
+def check(ok, message: str, status: int = 2) -> None:  # one line and this exit status, unless ok
     if not ok:
         print(f"{Path(__file__).name}: {message}", file=sys.stderr)
         raise SystemExit(status)
@@ -72,7 +72,7 @@ def check_args(args: Args) -> None:
     check(args.num_steps > 1, "--num-steps must be at least 2: a single step can be a reset row in every environment")
     rows = args.num_envs * args.num_steps
     whole = rows % args.num_minibatches == 0 and args.num_minibatches < rows <= args.total_timesteps
-    check(whole, f"--num-minibatches must divide num_envs x num_steps = {rows} and be less, --total-timesteps not less")
+    check(whole, f"must hold: --total-timesteps >= num_envs x num_steps = {rows} > --num-minibatches, its divisor")
     here = args.device in ("auto", "cpu") or getattr(torch, args.device).is_available()
     check(here, f"--device {args.device} is not there; take --device auto")
     for flag, wanted, package in (("track", args.track, "wandb"), ("capture-video", args.capture_video, "moviepy")):

@@ -44,7 +44,7 @@ class Args:
     vf_coef: float = 0.5  # weight of the value loss
     activation: Literal["SiLU", "Tanh"] = "SiLU"  # of the hidden layers; papers have Tanh, SiLU is faster on a CPU
 
-def check(ok, message: str, status: int = 2) -> None:
+def check(ok, message: str, status: int = 2) -> None:  # one line and this exit status, unless ok
     if not ok:
         print(f"{Path(__file__).name}: {message}", file=sys.stderr)
         raise SystemExit(status)

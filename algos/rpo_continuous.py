@@ -59,7 +59,7 @@ class Args:
     rpo_alpha_final: float | None = None  # RPO: alpha falls linearly to this; without it alpha is constant
     rpo_perturb_rollout: bool = False  # RPO: add the noise while acting in the rollout as well
 
-def check(ok, message: str, status: int = 2) -> None:
+def check(ok, message: str, status: int = 2) -> None:  # one line and this exit status, unless ok
     if not ok:
         print(f"{Path(__file__).name}: {message}", file=sys.stderr)
         raise SystemExit(status)
@@ -74,7 +74,7 @@ def check_args(args: Args) -> tuple[str, str]:
     check(args.num_steps > 1, "--num-steps must be at least 2: a single step can be a reset row in every environment")
     rows, made, errors = args.num_envs * args.num_steps, {}, {}
     whole = rows % args.num_minibatches == 0 and args.num_minibatches < rows <= args.total_timesteps
-    check(whole, f"--num-minibatches must divide num_envs x num_steps = {rows} and be less, --total-timesteps not less")
+    check(whole, f"must hold: --total-timesteps >= num_envs x num_steps = {rows} > --num-minibatches, its divisor")
     final = args.rpo_alpha if args.rpo_alpha_final is None else args.rpo_alpha_final  # RPO: alpha can only fall
     check(0 <= final <= args.rpo_alpha, f"0 <= --rpo-alpha-final <= --rpo-alpha, not {final} and {args.rpo_alpha}")
     here = args.device in ("auto", "cpu") or getattr(torch, args.device).is_available()

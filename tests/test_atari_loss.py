@@ -29,13 +29,13 @@ class Idle(gym.Env):
 
 
 def make_agent(algo, seed: int = 1, **flags):
-    """An agent in float32 whose policy or values differ between states, and its arguments."""
+    """An agent in float32 and the memory format of training, whose outputs differ between states, and its arguments."""
     args = algo.Args(precision="float32", **flags)
     torch.manual_seed(seed)
     agent = algo.Agent(ACTIONS, *([args] if algo.__name__ == "dqn_atari" else []), False)
     for parameter in agent.parameters():
         parameter.data += 0.02 * torch.randn_like(parameter)
-    return agent, args
+    return agent.to(memory_format=torch.channels_last), args
 
 
 def observations(rows: int = ROWS) -> torch.Tensor:
@@ -97,8 +97,8 @@ def test_agent_equals_one_of_plain_convolutions(atari, channels_last):
     """Would break: another network than the paper's, layers in other places; memory formats that mix up dimensions."""
     agent, _ = make_agent(atari)
     twin = plain_twin(agent)
-    if channels_last:
-        agent = agent.to(memory_format=torch.channels_last)
+    twin = twin.to(memory_format=torch.contiguous_format)
+    agent = agent.to(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
     obs, results = observations(8), []
     for one in (agent, twin):
         out = head(one, obs)
@@ -249,7 +249,7 @@ def test_dqn_step_equals_stable_baselines3(flags):
     for k in range(ROWS):
         model.replay_buffer.add(*(x[k : k + 1].numpy() for x in (obs, next_obs, action, reward, terminal)), [{}])
     model.replay_buffer.sample = lambda *_, **__: model.replay_buffer._get_samples(np.arange(ROWS))
-    optimizer, before = torch.optim.Adam(agent.parameters(), lr=args.learning_rate), weights(agent)
+    optimizer, before = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, fused=True), weights(agent)
     metrics = algo.update(agent, target_agent, optimizer, args, (obs, next_obs, action, reward, terminal))
     model.train(gradient_steps=1, batch_size=ROWS)
     assert metrics[0].item() == pytest.approx(model.logger.name_to_value["train/loss"], rel=1e-5)
@@ -362,7 +362,7 @@ def test_ppo_step_equals_stable_baselines3(flags):
         target = old_value + 3 * (value - old_value)
     rollout_buffer(model, observations=obs, actions=action, log_probs=logprob, advantages=advantage, returns=target,
                    values=old_value)  # fmt: skip
-    optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5)
+    optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
     before = weights(agent)
     metrics = algo.update(
         agent, optimizer, args, (obs, action, logprob, advantage, target, old_value), torch.arange(ROWS)

@@ -300,7 +300,7 @@ BAD = [
     ({"exploration_fraction": 2.0}, []),
     ({"seed": 2**40}, []),
     ({"num_steps": 1}, ["2"]),
-    ({"num_steps": 2**20, "total_timesteps": 2**21}, ["8 GiB"]),
+    ({"num_steps": 2**20, "total_timesteps": 2**21}, [str(2**21), "8 GiB"]),
     ({"num_minibatches": 3}, ["16"]),
     ({"num_minibatches": 16}, []),
     ({"total_timesteps": 15}, ["16"]),

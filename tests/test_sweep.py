@@ -454,7 +454,8 @@ def two_nodes():
 
 @pytest.mark.slow
 def test_same_scores_on_ray(folder):
-    """Would break: another script, seed or flag on the way to a node; results that stay there; one node left idle."""
+    """Would break: another script, seed or flag on the way to a node; results that stay there; one node left idle.
+    `--ray local` is this without a cluster; the next test has it."""
     ppo, flags = ALGOS / "ppo_continuous.py", "--env-ids Pendulum-v1 --seeds 1-2 --runs-dir"
     finish(start(f"{flags} here --workers 2 -- {TINY}", ppo))
     with two_nodes() as address:
