@@ -213,7 +213,7 @@ printf '%s\\t' "$@" && echo
 """
 
 
-@pytest.mark.parametrize(("name", "runs"), [("atari", 27), ("atari_mistakes", 12), ("classic", 112)])
+@pytest.mark.parametrize(("name", "runs"), [("atari", 27), ("atari_breakout", 9), ("atari_mistakes", 12), ("classic", 112)])
 def test_declared_sweeps(tmp_path, monkeypatch, capsys, name, runs):
     """Would break: a flag that one of the files does not have; a dry run that starts something. The script's python is
     one that writes its arguments down: the sweeps are made here, in one process."""
@@ -233,7 +233,7 @@ def test_declared_sweeps(tmp_path, monkeypatch, capsys, name, runs):
         assert sweep.main(sweep.tyro.cli(sweep.Options, args=ours.split()), common.split()) == 0
     starts = capsys.readouterr().out.splitlines()
     assert len(starts) == runs and all(line.startswith("start ") for line in starts)
-    assert [path.name for path in folder.rglob("*") if path.suffix != ".py"] in ([], ["mistakes"])
+    assert [path.name for path in folder.rglob("*") if path.suffix != ".py"] in ([], ["fire"], ["mistakes"])
 
 
 def test_dry_run(folder, capsys):
