@@ -213,7 +213,10 @@ printf '%s\\t' "$@" && echo
 """
 
 
-@pytest.mark.parametrize(("name", "runs"), [("atari", 27), ("atari_breakout", 9), ("atari_mistakes", 12), ("classic", 112)])
+DECLARED = [("atari", 27), ("atari_breakout", 9), ("atari_mistakes", 12), ("classic", 112)]
+
+
+@pytest.mark.parametrize(("name", "runs"), DECLARED)
 def test_declared_sweeps(tmp_path, monkeypatch, capsys, name, runs):
     """Would break: a flag that one of the files does not have; a dry run that starts something. The script's python is
     one that writes its arguments down: the sweeps are made here, in one process."""
