@@ -12,6 +12,7 @@ convolutional network for actor and critic. Atari has its own file, ppo_atari.py
 4. Advantages are standardised per minibatch, gradients are clipped, the learning rate falls linearly to zero.
 5. A time limit is no terminal state: a truncated episode bootstraps from the value of its true final observation.
 """
+
 import atexit, difflib, importlib.util, json, math, os, random, signal, subprocess, sys, tempfile, time, warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,25 +22,44 @@ import gymnasium as gym, numpy as np, torch, torch.nn as nn, tyro
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
+
 @dataclass
 class Args:
     exp_name: str = Path(__file__).stem  # name of this experiment, part of the run folder's name
     seed: int = 1  # seeds Python, NumPy, PyTorch and every environment
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto takes CUDA where there is one, else the CPU
+    device: Literal["auto", "cpu", "cuda", "mps"] = (
+        "auto"  # auto takes CUDA where there is one, else the CPU
+    )
     runs_dir: str = "runs"  # the run folder is created in here
     checkpoint_frequency: int = 100_000  # environment steps between two checkpoints
-    resume: str = ""  # run folder or checkpoint.pt to continue; flags given beside it override the saved ones
-    eval_frequency: int = 0  # environment steps between two evaluations; 0 evaluates at the end only
-    eval_episodes: int = 30  # episodes of an evaluation, one in each of as many parallel environments
-    capture_video: bool = False  # record the first 3 episodes of every evaluation as mp4 in the run folder
+    resume: str = (
+        ""  # run folder or checkpoint.pt to continue; flags given beside it override the saved ones
+    )
+    eval_frequency: int = (
+        0  # environment steps between two evaluations; 0 evaluates at the end only
+    )
+    eval_episodes: int = (
+        30  # episodes of an evaluation, one in each of as many parallel environments
+    )
+    capture_video: bool = (
+        False  # record the first 3 episodes of every evaluation as mp4 in the run folder
+    )
     track: bool = False  # send the run to Weights & Biases as well, project plainrl
-    compile: bool = False  # torch.compile for policy, advantages and loss, with CUDA graphs on a GPU
+    compile: bool = (
+        False  # torch.compile for policy, advantages and loss, with CUDA graphs on a GPU
+    )
     torch_threads: int = 0  # CPU threads of PyTorch; 0 leaves its own choice, one for each core
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # of the hidden layers; auto: bfloat16 if it is native
+    precision: Literal["auto", "float32", "bfloat16"] = (
+        "auto"  # of the hidden layers; auto: bfloat16 if it is native
+    )
     env_id: str = "CartPole-v1"  # a Gymnasium id with Discrete actions, whose observations or renderings are pictures
     num_envs: int = 16  # parallel environments
-    norm_reward: bool = True  # divide rewards by the running deviation of the discounted return, clipped to +-10
-    bootstrap_truncation: bool = True  # off: treat a time limit as a terminal state (a common mistake, to measure it)
+    norm_reward: bool = (
+        True  # divide rewards by the running deviation of the discounted return, clipped to +-10
+    )
+    bootstrap_truncation: bool = (
+        True  # off: treat a time limit as a terminal state (a common mistake, to measure it)
+    )
     total_timesteps: int = 100_000  # environment steps, all environments together
     learning_rate: float = 5e-4  # step size of Adam
     anneal_lr: bool = True  # let the learning rate fall linearly to zero
@@ -54,45 +74,89 @@ class Args:
     ent_coef: float = 0.0  # weight of the entropy bonus
     vf_coef: float = 0.5  # weight of the value loss
     max_grad_norm: float = 0.5  # largest norm of the gradient
-    target_kl: float | None = None  # stop the epochs of an update once the approximate KL exceeds this
+    target_kl: float | None = (
+        None  # stop the epochs of an update once the approximate KL exceeds this
+    )
+
 
 def check(ok, message: str, status: int = 2) -> None:  # one line and this exit status, unless ok
     if not ok:
         print(f"{Path(__file__).name}: {message}", file=sys.stderr)
         raise SystemExit(status)
 
+
 def check_args(args: Args) -> None:
     """One line and exit status 2, with nothing created, on bad input."""
     counts = "total_timesteps num_envs num_steps num_minibatches update_epochs eval_episodes checkpoint_frequency"
     for name in (*counts.split(), "learning_rate", "max_grad_norm", "clip_coef"):
-        check(getattr(args, name) > 0, f"--{name.replace('_', '-')} must be positive, not {getattr(args, name)}")
+        check(
+            getattr(args, name) > 0,
+            f"--{name.replace('_', '-')} must be positive, not {getattr(args, name)}",
+        )
     limits = {"seed": 2**32 - 1, "eval_frequency": math.inf, "torch_threads": math.inf}
     for name, most in (limits | {"gamma": 1, "gae_lambda": 1}).items():
-        check(0 <= getattr(args, name) <= most, f"--{name.replace('_', '-')} {getattr(args, name)} not in [0, {most}]")
-    check(args.num_steps > 1, "--num-steps must be at least 2: a single step can be a reset row in every environment")
+        check(
+            0 <= getattr(args, name) <= most,
+            f"--{name.replace('_', '-')} {getattr(args, name)} not in [0, {most}]",
+        )
+    check(
+        args.num_steps > 1,
+        "--num-steps must be at least 2: a single step can be a reset row in every environment",
+    )
     rows = args.num_envs * args.num_steps
     whole = rows % args.num_minibatches == 0 and args.num_minibatches < rows <= args.total_timesteps
-    check(whole, f"must hold: --total-timesteps >= num_envs x num_steps = {rows} > --num-minibatches, its divisor")
+    check(
+        whole,
+        f"must hold: --total-timesteps >= num_envs x num_steps = {rows} > --num-minibatches, its divisor",
+    )
     here = args.device in ("auto", "cpu") or getattr(torch, args.device).is_available()
     check(here, f"--device {args.device} is not there; take --device auto")
-    for flag, wanted, package in (("track", args.track, "wandb"), ("capture-video", args.capture_video, "moviepy")):
-        check(not wanted or importlib.util.find_spec(package), f"--{flag} needs a package: pip install {package}")
+    for flag, wanted, package in (
+        ("track", args.track, "wandb"),
+        ("capture-video", args.capture_video, "moviepy"),
+    ):
+        check(
+            not wanted or importlib.util.find_spec(package),
+            f"--{flag} needs a package: pip install {package}",
+        )
     try:
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
-            envs, obs = make_envs(args, num_envs=1, seed=0, video_dir=folder if args.capture_video else "")
+            envs, obs = make_envs(
+                args, num_envs=1, seed=0, video_dir=folder if args.capture_video else ""
+            )
             envs.close()
     except Exception as error:
         error = " ".join(f"{type(error).__name__} {error}".split())
-        near = difflib.get_close_matches(args.env_id, () if args.env_id in gym.registry else gym.registry, cutoff=0.3)
-        way = "; MUJOCO_GL=egl draws without a display" if "GL" in error else f"; nearest: {near}" if near else ""
-        way = "; PYTHONPATH must name the folder of its module" if "ModuleNotFound" in error else way
-        check(False, f"--env-id {args.env_id} cannot be made or neither shows nor renders pictures: {error}{way}")
+        near = difflib.get_close_matches(
+            args.env_id, () if args.env_id in gym.registry else gym.registry, cutoff=0.3
+        )
+        way = (
+            "; MUJOCO_GL=egl draws without a display"
+            if "GL" in error
+            else f"; nearest: {near}"
+            if near
+            else ""
+        )
+        way = (
+            "; PYTHONPATH must name the folder of its module" if "ModuleNotFound" in error else way
+        )
+        check(
+            False,
+            f"--env-id {args.env_id} cannot be made or neither shows nor renders pictures: {error}{way}",
+        )
     actions, (_, _, *size), memory = envs.single_action_space, obs.shape, obs.nbytes * rows / 2**30
-    check(memory < 8, f"--num-envs x --num-steps = {rows} of these pictures takes {memory:.0f} GiB; take less")
+    check(
+        memory < 8,
+        f"--num-envs x --num-steps = {rows} of these pictures takes {memory:.0f} GiB; take less",
+    )
     fits = isinstance(actions, gym.spaces.Discrete) and actions.start == 0
     check(fits, f"--env-id {args.env_id} has {actions} actions; this file: Discrete from 0")
     fits = all(side >= 36 and side % 4 == 0 for side in size)
-    check(fits, f"--env-id {args.env_id} shows {obs.shape[1:]}; this file: frames, height, width, 36 or more, whole 4s")
+    check(
+        fits,
+        f"--env-id {args.env_id} shows {obs.shape[1:]}; this file: frames, height, width, 36 or more, whole 4s",
+    )
+
 
 def make_envs(args: Args, num_envs: int, seed: int, video_dir: str | Path = ""):
     """Vector environment seeded seed, seed + 1, ... and its first observation, (num_envs, frames, height, width) uint8,
@@ -105,22 +169,34 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir: str | Path = ""):
     def make_env(index: int) -> gym.Env:
         film = video_dir and index < 3
         env = gym.make(args.env_id, **({"render_mode": "rgb_array"} if film or not picture else {}))
-        env = env if picture else gym.wrappers.AddRenderObservation(env)  # (height, width, 3); resets it
-        env = gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", lambda n: n == 0) if film else env
+        env = (
+            env if picture else gym.wrappers.AddRenderObservation(env)
+        )  # (height, width, 3); resets it
+        env = (
+            gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", lambda n: n == 0)
+            if film
+            else env
+        )
         if picture and box.shape[-1] != 3:
             return env
         env = gym.wrappers.ResizeObservation(gym.wrappers.GrayscaleObservation(env), (84, 84))
-        return gym.wrappers.FrameStackObservation(env, 4)  # newest last; after a reset four times the first
+        return gym.wrappers.FrameStackObservation(
+            env, 4
+        )  # newest last; after a reset four times the first
 
     envs = gym.vector.SyncVectorEnv([lambda i=i: make_env(i) for i in range(num_envs)])
     assert envs.metadata["autoreset_mode"] == gym.vector.AutoresetMode.NEXT_STEP
     return envs, envs.reset(seed=seed)[0]
 
+
 class RunningMeanStd(nn.Module):
     """Mean and variance of all rows seen, combined batch by batch (Chan et al. 1983); saved with the agent."""
+
     def __init__(self, *shape: int):
         super().__init__()
-        self.mean, self.var, self.count = map(nn.Buffer, (torch.zeros(shape), torch.ones(shape), torch.zeros(())))
+        self.mean, self.var, self.count = map(
+            nn.Buffer, (torch.zeros(shape), torch.ones(shape), torch.zeros(()))
+        )
 
     def update(self, rows: torch.Tensor) -> None:  # (n, *shape)
         delta, share = rows.mean(0) - self.mean, len(rows) / (self.count + len(rows))
@@ -128,35 +204,68 @@ class RunningMeanStd(nn.Module):
         self.mean += share * delta
         self.count += len(rows)
 
+
 def layer_init(layer: nn.Linear | nn.Conv2d, std: float = math.sqrt(2)) -> nn.Linear | nn.Conv2d:
     nn.init.orthogonal_(layer.weight, std), nn.init.zeros_(layer.bias)
     return layer
 
+
 class PixelConv2d(nn.Conv2d):
     """nn.Conv2d of a uint8 picture / 255, for stride 4, and faster: each 4 x 4 patch of a frame becomes a pixel of 16
     channels, as in the kernel, and a convolution without stride adds up the same products. 4 bytes move as an int32."""
+
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         (n, frames, height, width), device = obs.shape, obs.device.type
-        patches = obs.contiguous().view(torch.int32).view(n, frames, height // 4, 4, width // 4).permute(0, 2, 4, 1, 3)
-        x = patches.contiguous().view(torch.uint8).view(n, height // 4, width // 4, 16 * frames).permute(0, 3, 1, 2)
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else self.weight.dtype
-        return nn.functional.conv2d(x.to(dtype), nn.functional.pixel_unshuffle(self.weight, 4) / 255, self.bias)
+        patches = (
+            obs.contiguous()
+            .view(torch.int32)
+            .view(n, frames, height // 4, 4, width // 4)
+            .permute(0, 2, 4, 1, 3)
+        )
+        x = (
+            patches.contiguous()
+            .view(torch.uint8)
+            .view(n, height // 4, width // 4, 16 * frames)
+            .permute(0, 3, 1, 2)
+        )
+        dtype = (
+            torch.get_autocast_dtype(device)
+            if torch.is_autocast_enabled(device)
+            else self.weight.dtype
+        )
+        return nn.functional.conv2d(
+            x.to(dtype), nn.functional.pixel_unshuffle(self.weight, 4) / 255, self.bias
+        )
 
-class Flatten(nn.Module):  # (n, channels, height, width) in the order of channels_last memory, so without a copy
+
+class Flatten(
+    nn.Module
+):  # (n, channels, height, width) in the order of channels_last memory, so without a copy
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.permute(0, 2, 3, 1).flatten(1)
 
+
 class Agent(nn.Module):
     """The network of Mnih et al. 2015, shared by a categorical policy and a value function."""
+
     def __init__(self, obs_shape: tuple[int, int, int], num_actions: int, bfloat16: bool):
         super().__init__()
         self.bfloat16 = bfloat16
-        frames, height, width = obs_shape[0], *((side // 4 - 5) // 2 - 1 for side in obs_shape[1:])  # convolved
+        frames, height, width = (
+            obs_shape[0],
+            *((side // 4 - 5) // 2 - 1 for side in obs_shape[1:]),
+        )  # convolved
         self.network = nn.Sequential(
-            layer_init(PixelConv2d(frames, 32, 8, stride=4)), nn.ReLU(),
-            layer_init(nn.Conv2d(32, 64, 4, stride=2)), nn.ReLU(),
-            layer_init(nn.Conv2d(64, 64, 3)), nn.ReLU(),
-            Flatten(), layer_init(nn.Linear(64 * height * width, 512)), nn.ReLU())
+            layer_init(PixelConv2d(frames, 32, 8, stride=4)),
+            nn.ReLU(),
+            layer_init(nn.Conv2d(32, 64, 4, stride=2)),
+            nn.ReLU(),
+            layer_init(nn.Conv2d(64, 64, 3)),
+            nn.ReLU(),
+            Flatten(),
+            layer_init(nn.Linear(64 * height * width, 512)),
+            nn.ReLU(),
+        )
         self.actor = layer_init(nn.Linear(512, num_actions), std=0.01)
         self.critic = layer_init(nn.Linear(512, 1), std=1.0)
         self.return_rms = RunningMeanStd()
@@ -172,12 +281,22 @@ class Agent(nn.Module):
         """obs (n, ...) and, in the update, the stored action (n,) -> action, logprob, entropy, value, all (n,)."""
         features = self.features(obs)
         logprobs = self.actor(features).log_softmax(-1)
-        if action is None:  # Gumbel-max: the largest of logprob + Gumbel noise is a draw from the policy
+        if (
+            action is None
+        ):  # Gumbel-max: the largest of logprob + Gumbel noise is a draw from the policy
             action = (logprobs - torch.empty_like(logprobs).exponential_().log()).argmax(-1)
         logprob = logprobs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
-        return action, logprob, -(logprobs.exp() * logprobs).sum(-1), self.critic(features).squeeze(-1)
+        return (
+            action,
+            logprob,
+            -(logprobs.exp() * logprobs).sum(-1),
+            self.critic(features).squeeze(-1),
+        )
 
-def compute_gae(rewards, values, terminateds, dones, gamma: float, gae_lambda: float) -> torch.Tensor:
+
+def compute_gae(
+    rewards, values, terminateds, dones, gamma: float, gae_lambda: float
+) -> torch.Tensor:
     """Advantages (num_steps, num_envs), arXiv:1506.02438 equation 16, from values (num_steps + 1, num_envs) and the
     rest like the result. A terminal state is worth nothing, a truncated one its value; the trace stops at both."""
     deltas = rewards + gamma * values[1:] * (1 - terminateds) - values[:-1]
@@ -186,29 +305,51 @@ def compute_gae(rewards, values, terminateds, dones, gamma: float, gae_lambda: f
         advantages.append(deltas[t] + gamma * gae_lambda * (1 - dones[t]) * advantages[-1])
     return torch.stack(advantages[:0:-1])
 
+
 def ppo_loss(agent: Agent, args: Args, obs, action, old_logprob, advantage, target, old_value):
     """Loss of a minibatch, tensors (minibatch, ...), and [policy_loss, value_loss, entropy, approx_kl, clipfrac]."""
     _, logprob, entropy, value = agent.get_action_and_value(obs, action)
-    assert logprob.shape == old_logprob.shape == advantage.shape == value.shape == target.shape == old_value.shape
-    advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8) if args.norm_adv else advantage
+    assert (
+        logprob.shape
+        == old_logprob.shape
+        == advantage.shape
+        == value.shape
+        == target.shape
+        == old_value.shape
+    )
+    advantage = (
+        (advantage - advantage.mean()) / (advantage.std() + 1e-8) if args.norm_adv else advantage
+    )
     logratio = logprob - old_logprob
     ratio = logratio.exp()
     clipped_ratio = ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
-    policy_loss = -torch.min(ratio * advantage, clipped_ratio * advantage).mean()  # arXiv:1707.06347 equation 7
+    policy_loss = -torch.min(
+        ratio * advantage, clipped_ratio * advantage
+    ).mean()  # arXiv:1707.06347 equation 7
     value_error = (value - target) ** 2
     if args.clip_vloss:
         clipped_value = old_value + (value - old_value).clamp(-args.clip_coef, args.clip_coef)
         value_error = torch.max(value_error, (clipped_value - target) ** 2)
     value_loss, entropy = 0.5 * value_error.mean(), entropy.mean()
     loss = policy_loss + args.vf_coef * value_loss - args.ent_coef * entropy
-    approx_kl = (ratio - 1 - logratio).mean()  # the k3 estimator of http://joschu.net/blog/kl-approx.html
+    approx_kl = (
+        ratio - 1 - logratio
+    ).mean()  # the k3 estimator of http://joschu.net/blog/kl-approx.html
     clipfrac = ((ratio - 1).abs() > args.clip_coef).float().mean()
     return loss, torch.stack([policy_loss, value_loss, entropy, approx_kl, clipfrac]).detach()
 
-def update(agent: Agent, optimizer, args: Args, batch: tuple, valid_rows, loss_fn=ppo_loss) -> torch.Tensor:
+
+def update(
+    agent: Agent, optimizer, args: Args, batch: tuple, valid_rows, loss_fn=ppo_loss
+) -> torch.Tensor:
     """Epochs over a rollout, `batch` being ppo_loss's tensors (rows, ...); the mean of its metrics, (5,).
     The places of reset rows in an epoch go to valid rows drawn once more, so that shapes never change."""
-    rows, device, parameters, metrics = len(valid_rows), valid_rows.device, list(agent.parameters()), []
+    rows, device, parameters, metrics = (
+        len(valid_rows),
+        valid_rows.device,
+        list(agent.parameters()),
+        [],
+    )
     places = torch.arange(args.num_envs * args.num_steps, device=device) % rows
     for _ in range(args.update_epochs):
         order = valid_rows[torch.randperm(rows, device=device)[places]]
@@ -223,94 +364,193 @@ def update(agent: Agent, optimizer, args: Args, batch: tuple, valid_rows, loss_f
             break
     return torch.stack(metrics).mean(0)
 
+
 @torch.inference_mode()
 def evaluate(agent: Agent, envs: gym.vector.VectorEnv, obs: np.ndarray, stop=()) -> list[float]:
     """Raw returns of each environment's first episode, played by the policy's mode."""
     returns, running = np.zeros(envs.num_envs), np.ones(envs.num_envs, dtype=bool)
     while running.any() and not stop:
         features = agent.features(torch.from_numpy(obs).to(agent.critic.weight.device))
-        obs, reward, terminated, truncated, _ = envs.step(agent.actor(features).argmax(-1).cpu().numpy())
+        obs, reward, terminated, truncated, _ = envs.step(
+            agent.actor(features).argmax(-1).cpu().numpy()
+        )
         returns += np.where(running, reward, 0.0)
         running &= ~(terminated | truncated)
     envs.close()
     return returns.tolist()
 
+
 def write(path: Path, content: dict) -> None:
     """Write aside, then move: a kill at any moment leaves the old file or the new one, whole."""
     aside = path.with_suffix(".tmp")
-    torch.save(content, aside) if path.suffix == ".pt" else aside.write_text(json.dumps(content, indent=2) + "\n")
+    torch.save(content, aside) if path.suffix == ".pt" else aside.write_text(
+        json.dumps(content, indent=2) + "\n"
+    )
     os.replace(aside, path)
+
 
 def load_checkpoint(path: str) -> dict:
     """Content of a checkpoint of this file; it is read as data, nothing in it can run code."""
     file = Path(path) / "checkpoint.pt" if Path(path).is_dir() else Path(path)
     try:
-        checkpoint = torch.load(file, map_location="cpu", weights_only=True) | {"run_dir": file.parent}
+        checkpoint = torch.load(file, map_location="cpu", weights_only=True) | {
+            "run_dir": file.parent
+        }
         ours = checkpoint["algo"] == Path(__file__).stem and Args(**checkpoint["args"])
     except Exception as error:
-        check(False, f"--resume {path} is no checkpoint of this file ({type(error).__name__}); give a run folder")
-    check(ours, f"--resume {path} is a checkpoint of {checkpoint['algo']}.py; resume it with that file")
+        check(
+            False,
+            f"--resume {path} is no checkpoint of this file ({type(error).__name__}); give a run folder",
+        )
+    check(
+        ours,
+        f"--resume {path} is a checkpoint of {checkpoint['algo']}.py; resume it with that file",
+    )
     return checkpoint
+
 
 def train(args: Args, stop: list | tuple = ()) -> dict:
     """Train, evaluate, and return what summary.json holds. Once `stop` holds a signal's number: save and exit."""
     started, _ = time.time(), check_args(args)
     name = f"{args.env_id.replace('/', '-').replace(':', '-')}__{args.exp_name}__{args.seed}__{int(started)}"
-    fresh = {"run_dir": Path(args.runs_dir) / name, "args": asdict(args), "global_step": 0, "wall_time_s": 0.0}
+    fresh = {
+        "run_dir": Path(args.runs_dir) / name,
+        "args": asdict(args),
+        "global_step": 0,
+        "wall_time_s": 0.0,
+    }
     saved = load_checkpoint(args.resume) if args.resume else fresh
-    check(saved["args"]["env_id"] == args.env_id, f"--resume {args.resume} was trained on {saved['args']['env_id']}")
-    run_dir, global_step, T, N = saved["run_dir"], saved["global_step"], args.num_steps, args.num_envs
-    device = torch.device(args.device if args.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu")
+    check(
+        saved["args"]["env_id"] == args.env_id,
+        f"--resume {args.resume} was trained on {saved['args']['env_id']}",
+    )
+    run_dir, global_step, T, N = (
+        saved["run_dir"],
+        saved["global_step"],
+        args.num_steps,
+        args.num_envs,
+    )
+    device = torch.device(
+        args.device if args.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    )
     torch.set_num_threads(args.torch_threads or torch.get_num_threads())
     random.seed(args.seed), np.random.seed(args.seed), torch.manual_seed(args.seed)
-    env_seed = args.seed * 10_007 % 2**30  # evaluation adds 2**30: its seeds and those of training never meet
+    env_seed = (
+        args.seed * 10_007 % 2**30
+    )  # evaluation adds 2**30: its seeds and those of training never meet
     envs, next_obs = make_envs(args, N, (env_seed + global_step) % 2**30)
-    native = torch.cpu.get_capabilities().get("avx512_bf16") if device.type == "cpu" else device.type == "cuda"
+    native = (
+        torch.cpu.get_capabilities().get("avx512_bf16")
+        if device.type == "cpu"
+        else device.type == "cuda"
+    )
     bfloat16 = args.precision == "bfloat16" or args.precision == "auto" and bool(native)
     agent = Agent(next_obs.shape[1:], envs.single_action_space.n, bfloat16)
     agent = agent.to(device, memory_format=torch.channels_last)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
-    policy, gae, loss_fn = (torch.compile(function, mode="reduce-overhead") if args.compile else function
-                            for function in (agent.get_action_and_value, compute_gae, ppo_loss))  # CUDA graphs on a GPU
+    policy, gae, loss_fn = (
+        torch.compile(function, mode="reduce-overhead") if args.compile else function
+        for function in (agent.get_action_and_value, compute_gae, ppo_loss)
+    )  # CUDA graphs on a GPU
     if args.resume:
         agent.load_state_dict(saved["agent"]), optimizer.load_state_dict(saved["optimizer"])
-        setters = random.setstate, np.random.set_state, torch.set_rng_state, torch.cuda.set_rng_state_all
+        setters = (
+            random.setstate,
+            np.random.set_state,
+            torch.set_rng_state,
+            torch.cuda.set_rng_state_all,
+        )
         for setter, state in zip(setters, saved["random_states"]):
             setter(state)
-    check(args.resume or not run_dir.exists(), f"{run_dir} exists already; wait a second or choose another --exp-name")
+    check(
+        args.resume or not run_dir.exists(),
+        f"{run_dir} exists already; wait a second or choose another --exp-name",
+    )
     run_dir.mkdir(parents=True, exist_ok=True)
     git = dict(shell=True, capture_output=True, text=True, cwd=Path(__file__).resolve().parent)
-    commit = subprocess.run("git describe --always --dirty --exclude '*'", **git).stdout.strip() or "unknown"
-    versions = {name: str(sys.modules[name].__version__) for name in ("torch", "numpy", "gymnasium")}
-    run = {"algo": Path(__file__).stem, "env_id": args.env_id, "seed": args.seed, "device": str(device)}
-    run |= {"total_timesteps": args.total_timesteps, "args": asdict(args), "versions": versions, "commit": commit}
+    commit = (
+        subprocess.run("git describe --always --dirty --exclude '*'", **git).stdout.strip()
+        or "unknown"
+    )
+    versions = {
+        name: str(sys.modules[name].__version__) for name in ("torch", "numpy", "gymnasium")
+    }
+    run = {
+        "algo": Path(__file__).stem,
+        "env_id": args.env_id,
+        "seed": args.seed,
+        "device": str(device),
+    }
+    run |= {
+        "total_timesteps": args.total_timesteps,
+        "args": asdict(args),
+        "versions": versions,
+        "commit": commit,
+    }
     write(run_dir / "config.json", run)
     if args.track:
         wandb = importlib.import_module("wandb")
         wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
-    atexit.register((writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close)  # whatever ends the run
+    atexit.register(
+        (writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close
+    )  # whatever ends the run
     obs = torch.zeros(T + 1, *next_obs.shape, dtype=torch.uint8, device=device)
-    actions, logprobs = torch.zeros(T, N, dtype=torch.int64, device=device), torch.zeros(T, N, device=device)
+    actions, logprobs = (
+        torch.zeros(T, N, dtype=torch.int64, device=device),
+        torch.zeros(T, N, device=device),
+    )
     values = torch.zeros(T + 1, N, device=device)
-    storage = np.zeros((5, T, N), dtype=np.float32)  # rewards, terminateds, truncateds, valids, discounted returns
-    episode, done, discounted, last100, busy = np.zeros((2, N)), np.zeros(N, dtype=bool), np.zeros(N), [], []
-    sps, printed, next_save, next_eval = 0.0, started, global_step, global_step + (args.eval_frequency or math.inf)
-    bar = tqdm(total=args.total_timesteps, initial=global_step, unit="step", unit_scale=True, disable=None)
+    storage = np.zeros(
+        (5, T, N), dtype=np.float32
+    )  # rewards, terminateds, truncateds, valids, discounted returns
+    episode, done, discounted, last100, busy = (
+        np.zeros((2, N)),
+        np.zeros(N, dtype=bool),
+        np.zeros(N),
+        [],
+        [],
+    )
+    sps, printed, next_save, next_eval = (
+        0.0,
+        started,
+        global_step,
+        global_step + (args.eval_frequency or math.inf),
+    )
+    bar = tqdm(
+        total=args.total_timesteps, initial=global_step, unit="step", unit_scale=True, disable=None
+    )
     while True:
         finished = global_step >= args.total_timesteps
         if global_step >= min(next_save, next_eval) or finished or stop:
-            next_save, (name, keys, *rest) = global_step + args.checkpoint_frequency, np.random.get_state()
+            next_save, (name, keys, *rest) = (
+                global_step + args.checkpoint_frequency,
+                np.random.get_state(),
+            )
             random_states = random.getstate(), (name, keys.tolist(), *rest), torch.get_rng_state()
-            write(run_dir / "checkpoint.pt", run | {
-                "global_step": global_step, "wall_time_s": saved["wall_time_s"] + time.time() - started,
-                "agent": agent.state_dict(), "optimizer": optimizer.state_dict(),
-                "random_states": (*random_states, torch.cuda.get_rng_state_all())})
+            write(
+                run_dir / "checkpoint.pt",
+                run
+                | {
+                    "global_step": global_step,
+                    "wall_time_s": saved["wall_time_s"] + time.time() - started,
+                    "agent": agent.state_dict(),
+                    "optimizer": optimizer.state_dict(),
+                    "random_states": (*random_states, torch.cuda.get_rng_state_all()),
+                },
+            )
             writer.flush()
         if (finished or global_step >= next_eval) and not stop:
-            next_eval, film = global_step + (args.eval_frequency or math.inf), run_dir / f"videos/step-{global_step}"
+            next_eval, film = (
+                global_step + (args.eval_frequency or math.inf),
+                run_dir / f"videos/step-{global_step}",
+            )
             eval_seed, film = env_seed + 2**30, film if args.capture_video else ""
-            eval_returns = evaluate(agent, *make_envs(args, args.eval_episodes, eval_seed, film), stop)
-            _ = stop or writer.add_scalar("eval/episodic_return", np.mean(eval_returns), global_step)
+            eval_returns = evaluate(
+                agent, *make_envs(args, args.eval_episodes, eval_seed, film), stop
+            )
+            _ = stop or writer.add_scalar(
+                "eval/episodic_return", np.mean(eval_returns), global_step
+            )
         if finished or stop:
             break
         tick, first_step, ended = time.perf_counter(), global_step, []
@@ -323,7 +563,10 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
                 env_action = actions[t].cpu().numpy()
             next_obs, reward, terminated, truncated, _ = envs.step(env_action)
             valid, done = ~done, terminated | truncated
-            check(np.isfinite(reward).all(), f"non-finite reward after step {global_step}; last good state: {run_dir}")
+            check(
+                np.isfinite(reward).all(),
+                f"non-finite reward after step {global_step}; last good state: {run_dir}",
+            )
             discounted = discounted * args.gamma * valid + reward
             storage[:, t] = reward, terminated, truncated, valid, discounted
             global_step += int(valid.sum())
@@ -335,22 +578,38 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
         rewards, terminateds, truncateds, valids, traces = torch.from_numpy(storage).to(device)
         valid_rows = valids.flatten().nonzero().squeeze(-1)  # reset rows end here
         agent.return_rms.update(traces.flatten()[valid_rows])
-        rewards = (rewards / (agent.return_rms.var + 1e-8).sqrt()).clamp(-10, 10) if args.norm_reward else rewards
+        rewards = (
+            (rewards / (agent.return_rms.var + 1e-8).sqrt()).clamp(-10, 10)
+            if args.norm_reward
+            else rewards
+        )
         dones = torch.max(terminateds, truncateds)
         ends = terminateds if args.bootstrap_truncation else dones
-        values[T] = agent.get_value(obs[T]).detach()  # row t + 1: the true next observation, also where row t is done
+        values[T] = agent.get_value(
+            obs[T]
+        ).detach()  # row t + 1: the true next observation, also where row t is done
         advantages = gae(rewards, values, ends, dones, args.gamma, args.gae_lambda)
         batch = obs[:-1], actions, logprobs, advantages, advantages + values[:-1], values[:-1]
         batch = tuple(tensor.flatten(0, 1) for tensor in batch)  # (T, N, ...) -> (T x N, ...)
         metrics = update(agent, optimizer, args, batch, valid_rows, loss_fn).tolist()
-        check(np.isfinite(metrics).all(), f"non-finite loss at step {global_step}; last good state: {run_dir}")
+        check(
+            np.isfinite(metrics).all(),
+            f"non-finite loss at step {global_step}; last good state: {run_dir}",
+        )
         busy.append((global_step - first_step, time.perf_counter() - tick))
         sps = float(np.divide(*np.sum(busy[1:] or busy, axis=0)))  # the first iteration warms up
-        explained_variance = 1 - float((batch[4] - batch[5])[valid_rows].var() / batch[4][valid_rows].var())
+        explained_variance = 1 - float(
+            (batch[4] - batch[5])[valid_rows].var() / batch[4][valid_rows].var()
+        )
         keys = "policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac", "explained_variance"
-        scalars = {f"losses/{key}": value for key, value in zip(keys, (*metrics, explained_variance))}
+        scalars = {
+            f"losses/{key}": value for key, value in zip(keys, (*metrics, explained_variance))
+        }
         scalars |= {"charts/SPS": sps, "charts/learning_rate": lr}
-        scalars |= zip(("charts/episodic_return", "charts/episodic_length"), np.mean(ended, axis=0) if ended else ())
+        scalars |= zip(
+            ("charts/episodic_return", "charts/episodic_length"),
+            np.mean(ended, axis=0) if ended else (),
+        )
         last100 = (last100 + [float(episodic_return) for episodic_return, _ in ended])[-100:]
         for key, value in scalars.items():
             writer.add_scalar(key, value, global_step)
@@ -361,15 +620,26 @@ def train(args: Args, stop: list | tuple = ()) -> dict:
             print(f"step {global_step}/{args.total_timesteps}, {status}", flush=True)
 
     bar.close(), writer.close(), envs.close()
-    check(not stop, f"stopped at step {global_step}; go on with --resume {run_dir}", 128 + sum(stop[:1]))
+    check(
+        not stop,
+        f"stopped at step {global_step}; go on with --resume {run_dir}",
+        128 + sum(stop[:1]),
+    )
     mean, std = float(np.mean(eval_returns)), float(np.std(eval_returns))
     summary = run | {
-        "global_step": global_step, "wall_time_s": saved["wall_time_s"] + time.time() - started, "sps": sps,
-        "train_return_last100": float(np.mean(last100)) if last100 else None, "eval_episodes": args.eval_episodes,
-        "eval_return_mean": mean, "eval_return_std": std, "eval_returns": eval_returns}
+        "global_step": global_step,
+        "wall_time_s": saved["wall_time_s"] + time.time() - started,
+        "sps": sps,
+        "train_return_last100": float(np.mean(last100)) if last100 else None,
+        "eval_episodes": args.eval_episodes,
+        "eval_return_mean": mean,
+        "eval_return_std": std,
+        "eval_returns": eval_returns,
+    }
     write(run_dir / "summary.json", summary)
     print(f"{run_dir}: evaluation {mean:.1f} +- {std:.1f} over {args.eval_episodes} episodes")
     return summary
+
 
 if __name__ == "__main__":
     args, stop = tyro.cli(Args), []

@@ -36,7 +36,13 @@ class Skip(gym.Wrapper):
         while len(rewards) < self.skip and not (terminated or truncated):
             obs, reward, terminated, truncated, info = self.env.step(action)
             rewards.append(reward)
-        return obs, float(np.mean(rewards) if self.average else np.sum(rewards)), terminated, truncated, info
+        return (
+            obs,
+            float(np.mean(rewards) if self.average else np.sum(rewards)),
+            terminated,
+            truncated,
+            info,
+        )
 
 
 for name, entry_point, kwargs in (

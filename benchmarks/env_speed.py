@@ -31,7 +31,9 @@ STATES = 2000
 class Options:
     seconds: float = 2.0  # of each measurement
     repeats: int = 3  # rounds
-    picture: Path | None = None  # draw the environments side by side into this file, and measure nothing
+    picture: Path | None = (
+        None  # draw the environments side by side into this file, and measure nothing
+    )
 
 
 class Peer(gym.Wrapper):
@@ -98,9 +100,13 @@ def errors() -> dict[str, float]:
         for differences, (before, after) in zip(slopes, pairs):
             differences.append((after - before) / 0.04)
     truth, result = np.array(truth), {}
-    for name, differences in zip(("CartPolePixels-v0", "CartPole-v1, drawn by Gymnasium"), np.array(slopes)):
+    for name, differences in zip(
+        ("CartPolePixels-v0", "CartPole-v1, drawn by Gymnasium"), np.array(slopes)
+    ):
         result[name] = np.sqrt(
-            np.mean((truth - differences * (differences @ truth) / (differences @ differences)) ** 2)
+            np.mean(
+                (truth - differences * (differences @ truth) / (differences @ differences)) ** 2
+            )
         )
     return result
 
@@ -114,7 +120,11 @@ def draw(file: Path) -> None:
             env.step(0)
         picture = env.render()
         pictures.append(
-            cv2.resize(picture, (252 * picture.shape[1] // picture.shape[0], 252), interpolation=cv2.INTER_AREA)
+            cv2.resize(
+                picture,
+                (252 * picture.shape[1] // picture.shape[0], 252),
+                interpolation=cv2.INTER_AREA,
+            )
         )
         env.close()
     cv2.imwrite(str(file), cv2.cvtColor(np.hstack(pictures), cv2.COLOR_RGB2BGR))
@@ -125,14 +135,21 @@ def main(options: Options) -> None:
         return draw(options.picture)
     sides = {env_id: lambda env_id=env_id: gym.make(f"envs:{env_id}") for env_id in IDS}
     sides["CartPole-v1, drawn by Gymnasium"] = Peer
-    rounds = [{name: speed(make(), options.seconds) for name, make in sides.items()} for _ in range(options.repeats)]
+    rounds = [
+        {name: speed(make(), options.seconds) for name, make in sides.items()}
+        for _ in range(options.repeats)
+    ]
     print("| environment | steps/s, median (least-greatest) |\n| --- | --: |")
     for name in sides:
         figures = [figures[name] for figures in rounds]
         print(f"| {name} | {median(figures):,.0f} ({min(figures):,.0f}-{max(figures):,.0f}) |")
     *_, peer = sides
-    print(f"\nCartPolePixels / peer: {median(figures[IDS[0]] / figures[peer] for figures in rounds):.1f}")
-    print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores\n\nError of the angular speed, rad/s:")
+    print(
+        f"\nCartPolePixels / peer: {median(figures[IDS[0]] / figures[peer] for figures in rounds):.1f}"
+    )
+    print(
+        f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores\n\nError of the angular speed, rad/s:"
+    )
     print("\n".join(f"{name}: {error:.4f}" for name, error in errors().items()))
 
 

@@ -45,8 +45,12 @@ def states_of_random_play(env_id: str) -> torch.Tensor:
 
 def values(algo, states: torch.Tensor, folder: str, **flags) -> torch.Tensor:
     """(len(states),) after 5 rollouts."""
-    steps = 4 * algo.Args.num_envs * algo.Args.num_steps + 1  # up to here, so that the fifth rollout is the last
-    args = algo.Args(total_timesteps=steps, anneal_lr=False, eval_episodes=1, runs_dir=folder, **flags)
+    steps = (
+        4 * algo.Args.num_envs * algo.Args.num_steps + 1
+    )  # up to here, so that the fifth rollout is the last
+    args = algo.Args(
+        total_timesteps=steps, anneal_lr=False, eval_episodes=1, runs_dir=folder, **flags
+    )
     with contextlib.redirect_stdout(io.StringIO()):
         algo.train(args)
     (checkpoint,) = Path(folder).glob("*/checkpoint.pt")
@@ -67,9 +71,16 @@ def main(options: Options) -> None:
     print("|---|---|--:|--:|--:|--:|--:|--:|")
     for activation, norm_obs, seed in product(("SiLU", "Tanh"), (True, False), options.seeds):
         with tempfile.TemporaryDirectory() as folder:
-            flags = {"env_id": options.env_id, "activation": activation, "norm_obs": norm_obs, "seed": seed}
+            flags = {
+                "env_id": options.env_id,
+                "activation": activation,
+                "norm_obs": norm_obs,
+                "seed": seed,
+            }
             value = values(algo, states, folder, **flags)
-        parts = [value[(low <= distance) & (distance <= high)].mean() for low, high in pairwise(edges)]
+        parts = [
+            value[(low <= distance) & (distance <= high)].mean() for low, high in pairwise(edges)
+        ]
         cells = activation, "yes" if norm_obs else "no", seed, *(f"{value:.2f}" for value in parts)
         print(f"| {' | '.join(map(str, cells))} |", flush=True)
 

@@ -20,11 +20,15 @@ import tyro
 @dataclass
 class Args:
     algo: Literal["PPO", "A2C"] = "PPO"  # whose settings are those of ppo_atari.py or a2c_atari.py
-    exp_name: str = ""  # name of this experiment, part of the run folder's name; default: sb3_ppo or sb3_a2c
+    exp_name: str = (
+        ""  # name of this experiment, part of the run folder's name; default: sb3_ppo or sb3_a2c
+    )
     env_id: str = "BreakoutNoFrameskip-v4"  # a game of ale-py, by its NoFrameskip id
     seed: int = 1  # seeds Python, NumPy, PyTorch and every environment
     total_timesteps: int = 500_000  # environment steps
-    schedule_timesteps: int = 0  # steps over which the learning rate falls to zero; 0: total_timesteps
+    schedule_timesteps: int = (
+        0  # steps over which the learning rate falls to zero; 0: total_timesteps
+    )
     torch_threads: int = 1  # CPU threads of PyTorch
     eval_episodes: int = 30  # games of the evaluation, one in each of as many environments
     runs_dir: str = "runs"  # the run folder is created in here
@@ -35,7 +39,9 @@ def ours(algo: str, env_id: str, total_timesteps: int, schedule_timesteps: int) 
     from speed import identical_case
 
     name = f"{algo.lower()}_atari"
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).resolve().parents[1] / "algos" / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(
+        name, Path(__file__).resolve().parents[1] / "algos" / f"{name}.py"
+    )
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     flags = asdict(module.Args())
@@ -76,7 +82,9 @@ def train(args: Args) -> dict:
     from stable_baselines3.common.vec_env import VecFrameStack
 
     if "NoFrameskip" not in args.env_id:
-        raise SystemExit(f"sb3_atari.py: --env-id {args.env_id} skips frames itself, and so do the wrappers")
+        raise SystemExit(
+            f"sb3_atari.py: --env-id {args.env_id} skips frames itself, and so do the wrappers"
+        )
     importlib.import_module("ale_py")  # registers its games
     args.exp_name = args.exp_name or f"sb3_{args.algo.lower()}"
     schedule = args.schedule_timesteps or args.total_timesteps

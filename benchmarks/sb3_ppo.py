@@ -22,7 +22,9 @@ class Args:
     exp_name: str = "sb3_ppo"  # name of this experiment, part of the run folder's name
     env_id: str = "BipedalWalker-v3"  # BipedalWalker-v3 or Pendulum-v1
     seed: int = 1  # seeds Python, NumPy, PyTorch and every environment
-    total_timesteps: int = 2_000_000  # environment steps; the Zoo: 5M on BipedalWalker-v3, 100k on Pendulum-v1
+    total_timesteps: int = (
+        2_000_000  # environment steps; the Zoo: 5M on BipedalWalker-v3, 100k on Pendulum-v1
+    )
     torch_threads: int = 1  # CPU threads of PyTorch
     eval_episodes: int = 100  # episodes of the evaluation, one in each of as many environments
     runs_dir: str = "runs"  # the run folder is created in here
@@ -30,8 +32,15 @@ class Args:
 
 def evaluate(model, envs) -> list[float]:
     """Raw returns of each environment's first episode, played by the policy's mode under frozen statistics."""
-    envs.training, envs.norm_reward = False, False  # of VecNormalize; a plain vector environment ignores them
-    returns, running, obs = np.zeros(envs.num_envs), np.ones(envs.num_envs, dtype=bool), envs.reset()
+    envs.training, envs.norm_reward = (
+        False,
+        False,
+    )  # of VecNormalize; a plain vector environment ignores them
+    returns, running, obs = (
+        np.zeros(envs.num_envs),
+        np.ones(envs.num_envs, dtype=bool),
+        envs.reset(),
+    )
     while running.any():
         obs, reward, done, _ = envs.step(model.predict(obs, deterministic=True)[0])
         returns += np.where(running, reward, 0.0)
@@ -52,10 +61,29 @@ def run(args, algo: str, policy: str, settings: dict, envs, evaluate) -> dict:
     name = f"{args.env_id.replace('/', '-')}__{args.exp_name}__{args.seed}__{int(started)}"
     run_dir = Path(args.runs_dir) / name
     run_dir.mkdir(parents=True)
-    git = ["git", "-C", str(Path(__file__).resolve().parent), "describe", "--always", "--dirty", "--exclude", "*"]
+    git = [
+        "git",
+        "-C",
+        str(Path(__file__).resolve().parent),
+        "describe",
+        "--always",
+        "--dirty",
+        "--exclude",
+        "*",
+    ]
     commit = subprocess.run(git, capture_output=True, text=True).stdout.strip() or "unknown"
-    run = {"algo": Path(sys.argv[0]).stem, "env_id": args.env_id, "seed": args.seed, "device": "cpu"}
-    run |= {"versions": {"torch": str(torch.__version__), "stable-baselines3": stable_baselines3.__version__}}
+    run = {
+        "algo": Path(sys.argv[0]).stem,
+        "env_id": args.env_id,
+        "seed": args.seed,
+        "device": "cpu",
+    }
+    run |= {
+        "versions": {
+            "torch": str(torch.__version__),
+            "stable-baselines3": stable_baselines3.__version__,
+        }
+    }
     run |= {"commit": commit, "total_timesteps": args.total_timesteps, "args": asdict(args)}
     (run_dir / "config.json").write_text(json.dumps(run, indent=2) + "\n")
     writer = SummaryWriter(run_dir)
@@ -70,7 +98,9 @@ def run(args, algo: str, policy: str, settings: dict, envs, evaluate) -> dict:
             self.marks.append((time.perf_counter(), self.num_timesteps))
 
         def _on_step(self) -> bool:
-            self.ended += [info["episode"]["r"] for info in self.locals["infos"] if "episode" in info]
+            self.ended += [
+                info["episode"]["r"] for info in self.locals["infos"] if "episode" in info
+            ]
             return True
 
         def _on_rollout_end(self) -> None:
@@ -99,7 +129,9 @@ def run(args, algo: str, policy: str, settings: dict, envs, evaluate) -> dict:
         "eval_return_mean": float(np.mean(eval_returns)), "eval_return_std": float(np.std(eval_returns)),
         "eval_returns": eval_returns}  # fmt: skip
     (run_dir / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
-    print(f"{run_dir}: evaluation {summary['eval_return_mean']:.1f} +- {summary['eval_return_std']:.1f}")
+    print(
+        f"{run_dir}: evaluation {summary['eval_return_mean']:.1f} +- {summary['eval_return_std']:.1f}"
+    )
     return summary
 
 
@@ -109,7 +141,9 @@ def train(args: Args) -> dict:
     from stable_baselines3.common.vec_env import VecNormalize
 
     if args.env_id not in ZOO:
-        raise SystemExit(f"sb3_ppo.py: --env-id {args.env_id} has no tuned settings here; take one of {', '.join(ZOO)}")
+        raise SystemExit(
+            f"sb3_ppo.py: --env-id {args.env_id} has no tuned settings here; take one of {', '.join(ZOO)}"
+        )
     settings = dict(ZOO[args.env_id])
     norms = {name: settings.pop(name, False) for name in ("norm_obs", "norm_reward")}
 

@@ -50,13 +50,21 @@ CASES = {
         "PPO": ("ppo.py", "PPO", {}),
         "PPO, 2 threads": ("ppo.py", "PPO", {"torch_threads": 2}),
         "DQN": ("dqn.py", "DQN", {"start_e": 0.05, "eval_frequency": 0}),
-        "DQN, 2 threads": ("dqn.py", "DQN", {"start_e": 0.05, "eval_frequency": 0, "torch_threads": 2}),
+        "DQN, 2 threads": (
+            "dqn.py",
+            "DQN",
+            {"start_e": 0.05, "eval_frequency": 0, "torch_threads": 2},
+        ),
     },
     "atari": {
         "PPO": ("ppo_atari.py", "PPO", {}),
         "PPO fast": ("ppo_atari.py", "PPO", {"num_envs": 32, "num_minibatches": 8}),
         "A2C": ("a2c_atari.py", "A2C", {}),
-        "DQN": ("dqn_atari.py", "DQN", {"buffer_size": 20_000, "learning_starts": 1000, "start_e": 0.01}),
+        "DQN": (
+            "dqn_atari.py",
+            "DQN",
+            {"buffer_size": 20_000, "learning_starts": 1000, "start_e": 0.01},
+        ),
     },
 }
 ZOO_CASES = {
@@ -70,20 +78,30 @@ ZOO_CASES = {
         "exploration_initial_eps": 0.04, "exploration_final_eps": 0.04, "policy_kwargs": {"net_arch": [256, 256]},
     },
 }  # fmt: skip
-ENV_IDS = {"continuous": tuple(ZOO), "discrete": ("CartPole-v1",), "atari": ("BreakoutNoFrameskip-v4",)}
+ENV_IDS = {
+    "continuous": tuple(ZOO),
+    "discrete": ("CartPole-v1",),
+    "atari": ("BreakoutNoFrameskip-v4",),
+}
 
 
 @dataclass
 class Args:
     suite: Literal["continuous", "discrete", "atari"] = "continuous"  # what is measured
-    env_ids: tuple[str, ...] = ()  # default: BipedalWalker-v3 and Pendulum-v1, CartPole-v1, or BreakoutNoFrameskip-v4
+    env_ids: tuple[
+        str, ...
+    ] = ()  # default: BipedalWalker-v3 and Pendulum-v1, CartPole-v1, or BreakoutNoFrameskip-v4
     cases: tuple[str, ...] = ()  # of the suites discrete and Atari, such as DQN; default: all
     repeats: int = 3  # rounds per environment; round r runs every side once, with seed r
     seconds: float = 25.0  # length of a measurement, warm-up not counted
     max_rollout: int = 8192  # most steps per rollout at the Zoo's settings, whose n_steps is cut to it; 0 cuts nothing
-    calibration_steps: int = 0  # steps of our uncounted run that finds how many --seconds take; 0: 50,000, Atari 8,192
+    calibration_steps: int = (
+        0  # steps of our uncounted run that finds how many --seconds take; 0: 50,000, Atari 8,192
+    )
     device: str = "cpu"  # of every side
-    output: Path | None = None  # every measurement, in long format; default: here, results/speed.csv or speed_SUITE.csv
+    output: Path | None = (
+        None  # every measurement, in long format; default: here, results/speed.csv or speed_SUITE.csv
+    )
 
 
 def num_cores() -> int:
@@ -99,7 +117,14 @@ def is_atari(env_id: str) -> bool:
 
 
 def measure_peer(
-    side: str, env_id: str, settings: dict, seed: int, seconds: float, device: str, threads: int, algo: str = "PPO"
+    side: str,
+    env_id: str,
+    settings: dict,
+    seed: int,
+    seconds: float,
+    device: str,
+    threads: int,
+    algo: str = "PPO",
 ) -> dict:
     """{"sps": steps per second, "steps": steps measured, "memory": peak in MiB} of an algorithm of stable-baselines3
     (side "sb3") or SBX ("sbx") on a DummyVecEnv, from the end of the first update to the end of the first later update
@@ -113,18 +138,29 @@ def measure_peer(
         torch.set_num_threads(threads)
     settings = dict(settings)
     norm_obs, norm_reward = settings.pop("norm_obs", False), settings.pop("norm_reward", False)
-    learning_starts, num_envs, atari = settings.get("learning_starts", 0), settings.pop("n_envs"), is_atari(env_id)
+    learning_starts, num_envs, atari = (
+        settings.get("learning_starts", 0),
+        settings.pop("n_envs"),
+        is_atari(env_id),
+    )
     if atari:
         importlib.import_module("ale_py")  # registers its games
-        envs = VecFrameStack(make_atari_env(env_id, n_envs=num_envs, seed=seed, vec_env_cls=DummyVecEnv), 4)
+        envs = VecFrameStack(
+            make_atari_env(env_id, n_envs=num_envs, seed=seed, vec_env_cls=DummyVecEnv), 4
+        )
     else:
         envs = make_vec_env(env_id, n_envs=num_envs, seed=seed, vec_env_cls=DummyVecEnv)
     if norm_obs or norm_reward:
-        envs = VecNormalize(envs, norm_obs=norm_obs, norm_reward=norm_reward, gamma=settings["gamma"])
+        envs = VecNormalize(
+            envs, norm_obs=norm_obs, norm_reward=norm_reward, gamma=settings["gamma"]
+        )
 
     class Clock(BaseCallback):
         def _on_training_start(self) -> None:
-            self.first, self.rollouts = None, 0  # first and last: (time in s, steps so far) at the start of a rollout
+            self.first, self.rollouts = (
+                None,
+                0,
+            )  # first and last: (time in s, steps so far) at the start of a rollout
 
         def _on_rollout_start(self) -> None:
             self.last = time.perf_counter(), self.num_timesteps
@@ -132,7 +168,9 @@ def measure_peer(
             if self.rollouts == 2:
                 self.first = self.last
 
-        def _on_step(self) -> bool:  # a rollout cannot be refused at its start; one step later it can
+        def _on_step(
+            self,
+        ) -> bool:  # a rollout cannot be refused at its start; one step later it can
             return self.first is None or self.last[0] - self.first[0] < seconds
 
     clock, policy = Clock(), "CnnPolicy" if atari else "MlpPolicy"
@@ -140,7 +178,11 @@ def measure_peer(
     model(policy, envs, seed=seed, device=device, **settings).learn(10**9, callback=clock)
     (start, steps_before), (end, steps_after) = clock.first, clock.last
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"sps": (steps_after - steps_before) / (end - start), "steps": steps_after - steps_before, "memory": memory}
+    return {
+        "sps": (steps_after - steps_before) / (end - start),
+        "steps": steps_after - steps_before,
+        "memory": memory,
+    }
 
 
 def measure_bare(env_id: str, num_envs: int, seed: int, seconds: float) -> dict:
@@ -158,22 +200,30 @@ def measure_bare(env_id: str, num_envs: int, seed: int, seconds: float) -> dict:
         from ale_py import AtariVectorEnv
 
         backend, spec = "AtariVectorEnv", gym.spec(env_id).kwargs
-        envs = AtariVectorEnv(spec["game"], num_envs, repeat_action_probability=spec["repeat_action_probability"])
+        envs = AtariVectorEnv(
+            spec["game"], num_envs, repeat_action_probability=spec["repeat_action_probability"]
+        )
         action_space = envs.single_action_space
         envs.reset(seed=seed)
     elif backend == "envpool":
         threads = min(num_cores(), num_envs)
-        envs = envpool.make(env_id, env_type="gymnasium", num_envs=num_envs, seed=seed, num_threads=threads)
+        envs = envpool.make(
+            env_id, env_type="gymnasium", num_envs=num_envs, seed=seed, num_threads=threads
+        )
         action_space = envs.action_space  # EnvPool's is that of one environment
         envs.reset()
     else:
         next_step = gym.vector.AutoresetMode.NEXT_STEP
-        envs = gym.vector.SyncVectorEnv([lambda: gym.make(env_id)] * num_envs, autoreset_mode=next_step)
+        envs = gym.vector.SyncVectorEnv(
+            [lambda: gym.make(env_id)] * num_envs, autoreset_mode=next_step
+        )
         action_space = envs.single_action_space
         envs.reset(seed=seed)
     action_space.seed(seed)
     # drawn beforehand: Gymnasium's sampling would cost more than a step of the faster environments
-    actions = itertools.cycle([np.stack([action_space.sample() for _ in range(num_envs)]) for _ in range(64)])
+    actions = itertools.cycle(
+        [np.stack([action_space.sample() for _ in range(num_envs)]) for _ in range(64)]
+    )
     prev_done = np.zeros(num_envs, bool)
     for duration in (1.0, seconds):  # the first second is the warm-up
         steps, start = 0, time.perf_counter()
@@ -191,11 +241,16 @@ def run(command: list) -> tuple[str, float]:
     """Stdout and peak memory (MiB) of a command run from the repository's root; its failure ends this script with the
     end of its output."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        process = subprocess.Popen([str(part) for part in command], cwd=ROOT, stdout=out, stderr=err)
+        process = subprocess.Popen(
+            [str(part) for part in command], cwd=ROOT, stdout=out, stderr=err
+        )
         _, status, usage = os.wait4(process.pid, 0)
         out.seek(0), err.seek(0)
         if status:
-            tail, status = "\n".join((out.read() + err.read()).splitlines()[-20:]), os.waitstatus_to_exitcode(status)
+            tail, status = (
+                "\n".join((out.read() + err.read()).splitlines()[-20:]),
+                os.waitstatus_to_exitcode(status),
+            )
             sys.exit(f"speed.py: exit status {status} from {' '.join(map(str, command))}\n{tail}")
         return out.read(), usage.ru_maxrss / 1024
 
@@ -203,7 +258,12 @@ def run(command: list) -> tuple[str, float]:
 def ours(args: Args, script: str, flags: dict, env_id: str, seed: int, steps: int) -> dict:
     """summary.json of a run of the unmodified script for `steps` environment steps, its peak memory (MiB) added."""
     with tempfile.TemporaryDirectory() as runs_dir:
-        flags = {"env-id": env_id, "total-timesteps": steps, "seed": seed, "device": args.device} | flags
+        flags = {
+            "env-id": env_id,
+            "total-timesteps": steps,
+            "seed": seed,
+            "device": args.device,
+        } | flags
         flags |= {"eval-episodes": 1, "runs-dir": runs_dir}
         flags = itertools.chain(*((f"--{name.replace('_', '-')}", flags[name]) for name in flags))
         _, memory = run([sys.executable, ROOT / "algos" / script, *flags])
@@ -213,7 +273,9 @@ def ours(args: Args, script: str, flags: dict, env_id: str, seed: int, steps: in
 
 def other(**job) -> dict:
     """What measure_peer or measure_bare returns, from a fresh process."""
-    return json.loads(run([sys.executable, __file__, "--measure", json.dumps(job)])[0].splitlines()[-1])
+    return json.loads(
+        run([sys.executable, __file__, "--measure", json.dumps(job)])[0].splitlines()[-1]
+    )
 
 
 def recommended(env_id: str, max_rollout: int) -> dict:
@@ -242,7 +304,9 @@ def identical_case(env_id: str, algo: str, flags: dict) -> dict:
     """Ours as keywords for stable-baselines3's agents. Learning rate and exploration stay constant."""
     if algo == "PPO" and not is_atari(env_id):
         return identical(flags)
-    shared = {key: flags[key] for key in ("gamma", "max_grad_norm", "learning_rate")} | {"n_envs": flags["num_envs"]}
+    shared = {key: flags[key] for key in ("gamma", "max_grad_norm", "learning_rate")} | {
+        "n_envs": flags["num_envs"]
+    }
     if algo == "DQN":  # its train_freq counts steps of all environments together as one
         updates = flags["num_envs"] / flags["train_frequency"]
         return shared | {
@@ -267,8 +331,14 @@ def identical_case(env_id: str, algo: str, flags: dict) -> dict:
 def csv_row(exp_name: str, env_id: str, seed: int, result: dict, commit: str) -> dict:
     """A row of --output: `value` in steps per second, measured over `step` steps. Nothing but a number passes."""
     if not (math.isfinite(result["sps"]) and result["sps"] > 0):
-        sys.exit(f"speed.py: {exp_name} on {env_id}, seed {seed}, reports {result['sps']} steps per second")
-    print(f"{env_id} seed {seed} {exp_name}: {result['sps']:,.0f} steps/s", file=sys.stderr, flush=True)
+        sys.exit(
+            f"speed.py: {exp_name} on {env_id}, seed {seed}, reports {result['sps']} steps per second"
+        )
+    print(
+        f"{env_id} seed {seed} {exp_name}: {result['sps']:,.0f} steps/s",
+        file=sys.stderr,
+        flush=True,
+    )
     return {"exp_name": exp_name, "env_id": env_id, "seed": seed, "step": result["steps"], "metric": "sps",
             "value": round(result["sps"], 1), "commit": commit}  # fmt: skip
 
@@ -277,9 +347,14 @@ def measure_env(args: Args, env_id: str, has_sbx: bool) -> tuple[list[dict], str
     """CSV rows of all rounds of one environment, and the backend of the bare environment."""
     first = ours(args, "ppo_continuous.py", {}, env_id, seed=1, steps=args.calibration_steps)
     result = {"sps": first["sps"], "steps": first["global_step"]}
-    csv_row("calibration, not counted,", env_id, 1, result, first["commit"])  # checked like the others, then dropped
+    csv_row(
+        "calibration, not counted,", env_id, 1, result, first["commit"]
+    )  # checked like the others, then dropped
     steps = max(args.calibration_steps, math.ceil(first["sps"] * args.seconds))
-    settings = {"recommended": recommended(env_id, args.max_rollout), "identical": identical(first["args"])}
+    settings = {
+        "recommended": recommended(env_id, args.max_rollout),
+        "identical": identical(first["args"]),
+    }
     jobs = {}
     for name in settings:
         peer = {"settings": settings[name], "device": args.device}
@@ -310,10 +385,16 @@ def measure_cases(args: Args, env_id: str) -> list[dict]:
         steps[case] = max(args.calibration_steps, math.ceil(first["sps"] * args.seconds))
         peer = {"side": "sb3", "algo": algo, "device": args.device}
         peer["settings"] = identical_case(env_id, algo, first["args"])
-        jobs[case] = {"sb3-default-threads": {"threads": 0, **peer}, "sb3-1-thread": {"threads": 1, **peer}}
+        jobs[case] = {
+            "sb3-default-threads": {"threads": 0, **peer},
+            "sb3-1-thread": {"threads": 1, **peer},
+        }
         if (env_id, algo) in ZOO_CASES:
             peer = peer | {"settings": ZOO_CASES[env_id, algo]}
-            jobs[case] |= {"zoo-default-threads": {"threads": 0, **peer}, "zoo-1-thread": {"threads": 1, **peer}}
+            jobs[case] |= {
+                "zoo-default-threads": {"threads": 0, **peer},
+                "zoo-1-thread": {"threads": 1, **peer},
+            }
         jobs[case]["bare"] = {"side": "bare", "num_envs": first["args"]["num_envs"]}
     for seed in range(1, args.repeats + 1):
         for case in args.cases:
@@ -321,12 +402,16 @@ def measure_cases(args: Args, env_id: str) -> list[dict]:
             results = {"ours": ours(args, script, flags, env_id, seed, steps[case])}
             results["ours"]["steps"] = results["ours"]["global_step"]
             for name in jobs[case]:
-                results[name] = other(env_id=env_id, seed=seed, seconds=args.seconds, **jobs[case][name])
+                results[name] = other(
+                    env_id=env_id, seed=seed, seconds=args.seconds, **jobs[case][name]
+                )
             for name in results:
                 row = csv_row(f"{case} {name}", env_id, seed, results[name], first["commit"])
                 rows.append(row)
                 if "memory" in results[name]:
-                    rows.append(row | {"metric": "memory_mib", "value": round(results[name]["memory"])})
+                    rows.append(
+                        row | {"metric": "memory_mib", "value": round(results[name]["memory"])}
+                    )
     return rows
 
 
@@ -346,8 +431,13 @@ def case_rows(rows: list[dict], env_id: str, cases: tuple[str, ...]) -> list[str
             if not both:
                 continue
             worse, best = sorted(both, key=lambda name: median(sps[name]))
-            threads, other_threads = (name.removeprefix(f"{peer}-").replace("-", " ") for name in (best, worse))
-            ratio, share = ([a / b for a, b in zip(sps[mine], sps[other], strict=True)] for other in (best, bare))
+            threads, other_threads = (
+                name.removeprefix(f"{peer}-").replace("-", " ") for name in (best, worse)
+            )
+            ratio, share = (
+                [a / b for a, b in zip(sps[mine], sps[other], strict=True)]
+                for other in (best, bare)
+            )
             lines.append(" | ".join([
                 f"| {env_id}", case, settings, spread(sps[mine], ",.0f"), spread(sps[best], ",.0f"),
                 f"{threads} ({other_threads}: {median(sps[worse]):,.0f})", spread(ratio, ".1f"),
@@ -363,13 +453,21 @@ def spread(values: list[float], form: str) -> str:
 
 def table_rows(rows: list[dict], env_id: str, backend: str, has_sbx: bool) -> list[str]:
     """The two Markdown rows of an environment. A ratio is taken within a round; its median is over rounds."""
-    values = {name: [r["value"] for r in rows if r["exp_name"] == name] for name in {r["exp_name"] for r in rows}}
+    values = {
+        name: [r["value"] for r in rows if r["exp_name"] == name]
+        for name in {r["exp_name"] for r in rows}
+    }
     lines = []
     for name in ("recommended", "identical"):
         both = f"sb3-{name}-default-threads", f"sb3-{name}-1-thread"
         worse, sb3 = sorted(both, key=lambda key: median(values[key]))
-        threads, other_threads = (key.removeprefix(f"sb3-{name}-").replace("-", " ") for key in (sb3, worse))
-        ratio, share = ([a / b for a, b in zip(values["ours"], values[key], strict=True)] for key in (sb3, "bare"))
+        threads, other_threads = (
+            key.removeprefix(f"sb3-{name}-").replace("-", " ") for key in (sb3, worse)
+        )
+        ratio, share = (
+            [a / b for a, b in zip(values["ours"], values[key], strict=True)]
+            for key in (sb3, "bare")
+        )
         sbx = ["not installed"] * 2
         if has_sbx:
             sbx_ratio = [a / b for a, b in zip(values["ours"], values[f"sbx-{name}"], strict=True)]
@@ -385,10 +483,20 @@ def machine() -> str:
     """One line: processor, cores, load before the start, system, versions."""
     model = platform.processor() or platform.machine()
     if Path("/proc/cpuinfo").exists():
-        lines = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+        lines = [
+            line
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ]
         model = lines[0].split(":")[1].strip() if lines else model
-    names = {dist.name.lower().replace("_", "-"): dist.version for dist in importlib.metadata.distributions()}
-    versions = [f"Python {platform.python_version()}", *(f"{name} {names[name]}" for name in PACKAGES if name in names)]
+    names = {
+        dist.name.lower().replace("_", "-"): dist.version
+        for dist in importlib.metadata.distributions()
+    }
+    versions = [
+        f"Python {platform.python_version()}",
+        *(f"{name} {names[name]}" for name in PACKAGES if name in names),
+    ]
     load = f"load {os.getloadavg()[0]:.1f} before the start"
     return f"{model}, {num_cores()} cores, {load}, {platform.system()}; {', '.join(versions)}"
 
@@ -399,16 +507,25 @@ def main(args: Args) -> None:
     cases, has_sbx = CASES.get(args.suite, {}), importlib.util.find_spec("sbx") is not None
     args.env_ids, args.cases = args.env_ids or ENV_IDS[args.suite], args.cases or tuple(cases)
     args.calibration_steps = args.calibration_steps or (8192 if args.suite == "atari" else 50_000)
-    args.output = args.output or ROOT / "benchmarks" / "results" / (f"speed_{args.suite}.csv" if cases else "speed.csv")
+    args.output = args.output or ROOT / "benchmarks" / "results" / (
+        f"speed_{args.suite}.csv" if cases else "speed.csv"
+    )
     unknown = [env_id for env_id in args.env_ids if not cases and env_id not in ZOO]
     if unknown:
-        sys.exit(f"speed.py: no recommended settings for {', '.join(unknown)} in ZOO; it has {', '.join(ZOO)}")
+        sys.exit(
+            f"speed.py: no recommended settings for {', '.join(unknown)} in ZOO; it has {', '.join(ZOO)}"
+        )
     unknown = [case for case in args.cases if case not in cases]
     if unknown or "PPO fast" in args.cases and "PPO" not in args.cases:
-        sys.exit(f"speed.py: --cases are some of {', '.join(cases)}, and PPO fast is compared with PPO as well")
+        sys.exit(
+            f"speed.py: --cases are some of {', '.join(cases)}, and PPO fast is compared with PPO as well"
+        )
     description, rows, lines = machine(), [], []
     if os.getloadavg()[0] > 0.5:
-        print("speed.py: other programs are running on this machine; the figures will suffer", file=sys.stderr)
+        print(
+            "speed.py: other programs are running on this machine; the figures will suffer",
+            file=sys.stderr,
+        )
     for env_id in args.env_ids:
         if cases:
             env_rows = measure_cases(args, env_id)
@@ -422,9 +539,13 @@ def main(args: Args) -> None:
         writer = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-    columns = "settings | ours | SB3 | SB3 ran with | ours / SB3 | SBX | ours / SBX | bare | ours / bare"
+    columns = (
+        "settings | ours | SB3 | SB3 ran with | ours / SB3 | SBX | ours / SBX | bare | ours / bare"
+    )
     if cases:
-        columns = "algorithm | settings | ours | SB3 | SB3 ran with | ours / SB3 | bare | ours / bare"
+        columns = (
+            "algorithm | settings | ours | SB3 | SB3 ran with | ours / SB3 | bare | ours / bare"
+        )
         columns += " | peak memory of ours and SB3 (MiB)"
     print(f"| environment | {columns} |")
     print("|---" * 10 + "|", *lines, sep="\n")

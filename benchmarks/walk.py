@@ -31,7 +31,9 @@ class Options:
     output: Path = Path("benchmarks/results/walk.csv")  # the long CSV
     noise: tuple[float, ...] = (0.0, 0.2, 0.4, 0.6)  # standard deviation; actions lie in [-1, 1]
     episodes: int = 100  # for each run and strength
-    seed: int = 2**30 + 2**29  # of the first environment: neither in training nor in the runs' own evaluations
+    seed: int = (
+        2**30 + 2**29
+    )  # of the first environment: neither in training nor in the runs' own evaluations
 
 
 @torch.inference_mode()
@@ -42,7 +44,10 @@ def walk(module, args, weights: dict, noise: float, episodes: int, seed: int) ->
     agent.load_state_dict(weights)
     generator = torch.Generator().manual_seed(seed)
     returns, steps, falls, distance, outside = np.zeros((5, episodes))
-    running, starts = np.ones(episodes, dtype=bool), np.array([env.unwrapped.hull.position.x for env in envs.envs])
+    running, starts = (
+        np.ones(episodes, dtype=bool),
+        np.array([env.unwrapped.hull.position.x for env in envs.envs]),
+    )
     while running.any():
         mean = agent.actor_mean(agent.normalize(torch.from_numpy(module.flatten(obs))))
         action = agent.to_env(mean + noise * torch.randn(mean.shape, generator=generator)).numpy()
@@ -72,14 +77,18 @@ def main(options: Options) -> None:
         module, args, weights = enjoy.load(run, None)
         summary = json.loads((run / "summary.json").read_text())
         if summary["env_id"] != "BipedalWalker-v3":
-            raise SystemExit(f"walk.py: {run} is a run of {summary['env_id']}; give runs of BipedalWalker-v3")
+            raise SystemExit(
+                f"walk.py: {run} is a run of {summary['env_id']}; give runs of BipedalWalker-v3"
+            )
         for noise in options.noise:
             env_id = f"BipedalWalker-v3, noise {noise:g}" if noise else "BipedalWalker-v3"
             metrics = walk(module, args, weights, noise, options.episodes, options.seed)
             print(f"{args.exp_name} seed {args.seed}, noise {noise:g}:", end=" ")
             print(", ".join(f"{name} {value:.1f}" for name, value in metrics.items()), flush=True)
             key = args.exp_name, env_id, args.seed, summary["global_step"]
-            rows += [(*key, name, f"{value:.6g}", summary["commit"]) for name, value in metrics.items()]
+            rows += [
+                (*key, name, f"{value:.6g}", summary["commit"]) for name, value in metrics.items()
+            ]
     options.output.parent.mkdir(parents=True, exist_ok=True)
     with options.output.open("w", newline="") as stream:
         csv.writer(stream, lineterminator="\n").writerows([COLUMNS, *sorted(rows)])

@@ -7,11 +7,20 @@ import numpy as np
 
 from envs.mujoco_env import MujocoEnv
 
-HINGES, THICKNESS, RADIUS, DROP = 0.15, 0.02, 0.02, 0.20  # m: height of the hinges; plate; ball; height of the fall
+HINGES, THICKNESS, RADIUS, DROP = (
+    0.15,
+    0.02,
+    0.02,
+    0.20,
+)  # m: height of the hinges; plate; ball; height of the fall
 TORQUE = 0.0003  # N m
-CENTRE = np.array([0, 0, HINGES + THICKNESS / 2 + RADIUS, 0, 0, 0, 0, 0], np.float32)  # the ball lies at the centre
+CENTRE = np.array(
+    [0, 0, HINGES + THICKNESS / 2 + RADIUS, 0, 0, 0, 0, 0], np.float32
+)  # the ball lies at the centre
 UNITS = np.array([0.05, 0.05, 0.05, 0.2, 0.2, 0.2, 0.05, 0.05], np.float32)  # m, m/s, rad
-TORQUES = TORQUE * np.array([[1, 0], [-1, 0], [0, 1], [0, -1]])  # of the four actions, about x and about y
+TORQUES = TORQUE * np.array(
+    [[1, 0], [-1, 0], [0, 1], [0, -1]]
+)  # of the four actions, about x and about y
 
 XML = f"""
 <mujoco>
@@ -69,7 +78,9 @@ class BalancingPlate(MujocoEnv):
     the impact and rests 0.05 mm deep.
     """
 
-    def __init__(self, continuous: bool = False, frame_skip: int = 1, render_mode: str | None = None):
+    def __init__(
+        self, continuous: bool = False, frame_skip: int = 1, render_mode: str | None = None
+    ):
         if frame_skip < 1:
             raise ValueError(f"frame_skip must be 1 or more, not {frame_skip}")
         super().__init__(XML, substeps=5 * frame_skip, render_mode=render_mode)
@@ -111,8 +122,13 @@ class StackedPlate(BalancingPlate):
         if frame_stack < 1:
             raise ValueError(f"frame_stack must be 1 or more, not {frame_stack}")
         super().__init__(frame_skip=frame_skip, render_mode=render_mode)
-        low, high = ((bound - CENTRE) / UNITS for bound in (self.observation_space.low, self.observation_space.high))
-        self.observation_space = gym.spaces.Box(np.tile(low, frame_stack), np.tile(high, frame_stack), dtype=np.float32)
+        low, high = (
+            (bound - CENTRE) / UNITS
+            for bound in (self.observation_space.low, self.observation_space.high)
+        )
+        self.observation_space = gym.spaces.Box(
+            np.tile(low, frame_stack), np.tile(high, frame_stack), dtype=np.float32
+        )
         self.seen = deque(maxlen=frame_stack)
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):

@@ -51,7 +51,11 @@ class CartPolePixels(gym.Env):
         max_steps: int | None = 500,
         render_mode: str | None = None,
     ):
-        for name, count in (("frame_skip", frame_skip), ("frame_stack", frame_stack), ("max_steps", max_steps or 1)):
+        for name, count in (
+            ("frame_skip", frame_skip),
+            ("frame_stack", frame_stack),
+            ("max_steps", max_steps or 1),
+        ):
             if count != int(count) or count < 1:
                 raise ValueError(f"{name} must be a positive whole number, not {count}")
         if not width > 0:
@@ -63,7 +67,9 @@ class CartPolePixels(gym.Env):
         self.metadata = self.metadata | {"render_fps": 50 / frame_skip}
         self.scale = SIZE / width  # pixels per metre, across
         self.columns = np.arange(SIZE, dtype=np.float32) + 0.5  # centres of the pixels
-        self.heights = np.arange(POLE, dtype=np.float32)[::-1, None] + 0.5  # of the pole's rows above the axle
+        self.heights = (
+            np.arange(POLE, dtype=np.float32)[::-1, None] + 0.5
+        )  # of the pole's rows above the axle
         self.ground = np.zeros((SIZE, SIZE), dtype=np.float32)
         if reference_line:
             self.ground[:, SIZE // 2 - 1 : SIZE // 2 + 1] = LINE_GREY
@@ -98,7 +104,9 @@ class CartPolePixels(gym.Env):
         covered by clip(w / 2 + 1 / 2 - |p + 1 / 2 - c|, 0, 1), where w >= 1."""
         x, _, angle, _ = self.physics.state
         centre, picture = SIZE / 2 + x * self.scale, self.ground.copy()
-        axis = centre + self.heights * (np.tan(angle) * self.scale / POLE)  # of the pole in each of its rows, (60, 1)
+        axis = centre + self.heights * (
+            np.tan(angle) * self.scale / POLE
+        )  # of the pole in each of its rows, (60, 1)
         pole = (POLE_WIDTH / 2 + 0.5 - np.abs(self.columns - axis.astype(np.float32))).clip(0, 1)
         pole *= (POLE * np.cos(angle) + 0.5 - self.heights).clip(0, 1)  # up to the tip
         cart = (CART_WIDTH * self.scale / 2 + 0.5 - np.abs(self.columns - centre)).clip(0, 1)
@@ -112,9 +120,15 @@ class CartPolePixels(gym.Env):
     def render(self) -> np.ndarray | None:
         """The newest picture, five times as large: (420, 420, 3) uint8 under rgb_array."""
         if self.render_mode is None:
-            return gym.logger.warn("render() shows nothing without a render_mode: gym.make(..., render_mode=...)")
+            return gym.logger.warn(
+                "render() shows nothing without a render_mode: gym.make(..., render_mode=...)"
+            )
         picture = np.repeat(self.frames[-1].repeat(5, 0).repeat(5, 1)[:, :, None], 3, axis=2)
-        return picture if self.render_mode == "rgb_array" else self.window.show(picture, self.metadata["render_fps"])
+        return (
+            picture
+            if self.render_mode == "rgb_array"
+            else self.window.show(picture, self.metadata["render_fps"])
+        )
 
     def close(self) -> None:
         self.window.close()

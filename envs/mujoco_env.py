@@ -19,7 +19,9 @@ class MujocoEnv(gym.Env):
         self.model = mujoco.MjModel.from_xml_string(xml)
         self.data, self.substeps = mujoco.MjData(self.model), substeps
         self.render_mode, self.window, self.renderer = render_mode, Window(), None
-        self.metadata = self.metadata | {"render_fps": round(1 / (self.model.opt.timestep * substeps))}
+        self.metadata = self.metadata | {
+            "render_fps": round(1 / (self.model.opt.timestep * substeps))
+        }
 
     def advance(self, control) -> None:
         """Hold `control`, one number for each actuator, for the physics steps of one action."""
@@ -39,15 +41,25 @@ class MujocoEnv(gym.Env):
     def render(self) -> np.ndarray | None:
         """(480, 640, 3) uint8 under rgb_array. Without a display this needs MUJOCO_GL=egl or osmesa from the start."""
         if self.render_mode is None:
-            return gym.logger.warn("render() shows nothing without a render_mode: gym.make(..., render_mode=...)")
+            return gym.logger.warn(
+                "render() shows nothing without a render_mode: gym.make(..., render_mode=...)"
+            )
         try:
             self.renderer = self.renderer or mujoco.Renderer(self.model, 480, 640)
         except Exception as error:
-            raise RuntimeError("MuJoCo cannot draw; without a display set MUJOCO_GL=egl or osmesa") from error
-        mujoco.mj_kinematics(self.model, self.data)  # mj_step leaves the bodies' places one physics step behind
+            raise RuntimeError(
+                "MuJoCo cannot draw; without a display set MUJOCO_GL=egl or osmesa"
+            ) from error
+        mujoco.mj_kinematics(
+            self.model, self.data
+        )  # mj_step leaves the bodies' places one physics step behind
         self.renderer.update_scene(self.data, camera="view")
         picture = self.renderer.render()
-        return picture if self.render_mode == "rgb_array" else self.window.show(picture, self.metadata["render_fps"])
+        return (
+            picture
+            if self.render_mode == "rgb_array"
+            else self.window.show(picture, self.metadata["render_fps"])
+        )
 
     def close(self) -> None:
         self.window.close()

@@ -14,7 +14,10 @@ class Window:
 
         if self.screen is None:
             pygame.display.init()
-            self.screen, self.clock = pygame.display.set_mode(picture.shape[1::-1]), pygame.time.Clock()
+            self.screen, self.clock = (
+                pygame.display.set_mode(picture.shape[1::-1]),
+                pygame.time.Clock(),
+            )
         pygame.event.pump()  # or the system takes the window for one that hangs
         self.screen.blit(pygame.surfarray.make_surface(picture.swapaxes(0, 1)), (0, 0))
         pygame.display.flip()

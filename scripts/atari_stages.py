@@ -39,7 +39,9 @@ class Options:
 def play(algo, options: Options, view: dict) -> np.ndarray:
     """Observations of the first environment, (steps, stack, height, width[, 3])."""
     envs, _, _ = algo.make_envs(algo.Args(env_id=options.env_id), 1, options.seed, **view)
-    actions = np.random.default_rng(options.seed).integers(envs.single_action_space.n, size=(options.steps, 1))
+    actions = np.random.default_rng(options.seed).integers(
+        envs.single_action_space.n, size=(options.steps, 1)
+    )
     return np.stack([envs.step(action)[0][0] for action in actions])
 
 
@@ -51,8 +53,12 @@ def main(options: Options) -> None:
     films = {title: play(algo, options, STAGES[title]) for title in STAGES}
     _, single, maximum, *_ = films.values()
     step = int(np.argmax(np.abs(maximum.astype(int) - single).sum(axis=(1, 2, 3))[4:])) + 4
-    pictures = [(title * (i == 0), frame) for title in films for i, frame in enumerate(films[title][step])]
-    figure, axes = plt.subplots(1, len(pictures), figsize=(1.7 * len(pictures), 2.8), layout="constrained")
+    pictures = [
+        (title * (i == 0), frame) for title in films for i, frame in enumerate(films[title][step])
+    ]
+    figure, axes = plt.subplots(
+        1, len(pictures), figsize=(1.7 * len(pictures), 2.8), layout="constrained"
+    )
     for axis, (title, picture) in zip(axes, pictures, strict=True):
         axis.imshow(picture, cmap="gray", vmin=0, vmax=255, aspect="auto")
         axis.set_xticks([]), axis.set_yticks([])

@@ -32,7 +32,9 @@ class Options:
     video: Path | None = None  # write all episodes to this one mp4 in place of opening a window
     render: bool = True  # off: open no window, only print the returns
     seed: int = 2**30  # episode i starts from seed + i; training stays below 2**30
-    algo_file: Path | None = None  # the algorithm's file, where it is not algos/<name in the checkpoint>.py
+    algo_file: Path | None = (
+        None  # the algorithm's file, where it is not algos/<name in the checkpoint>.py
+    )
     stochastic: bool = False  # sample the actions
 
 
@@ -45,17 +47,33 @@ def check(ok, message: str) -> None:
 def load(run: Path, script: Path | None):
     """The algorithm's file as a module, the run's Args, and the agent's weights."""
     file = run / "checkpoint.pt" if run.is_dir() else run
-    check(file.is_file(), f"{file} does not exist; give the folder of a run that has saved a checkpoint")
+    check(
+        file.is_file(),
+        f"{file} does not exist; give the folder of a run that has saved a checkpoint",
+    )
     try:
-        checkpoint = torch.load(file, map_location="cpu", weights_only=True)  # data only: nothing in it can run code
-        script = script or Path(__file__).resolve().parent.parent / "algos" / f"{Path(checkpoint['algo']).name}.py"
-        check(script.is_file(), f"{script} does not exist; name the algorithm's file with --algo-file")
+        checkpoint = torch.load(
+            file, map_location="cpu", weights_only=True
+        )  # data only: nothing in it can run code
+        script = (
+            script
+            or Path(__file__).resolve().parent.parent
+            / "algos"
+            / f"{Path(checkpoint['algo']).name}.py"
+        )
+        check(
+            script.is_file(), f"{script} does not exist; name the algorithm's file with --algo-file"
+        )
         spec = importlib.util.spec_from_file_location(script.stem, script)
         module = sys.modules[script.stem] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         return module, module.Args(**checkpoint["args"]), checkpoint["agent"]
     except Exception as error:
-        ours = f"of {script}; is another file right for --algo-file?" if script else "of an algorithm in algos/"
+        ours = (
+            f"of {script}; is another file right for --algo-file?"
+            if script
+            else "of an algorithm in algos/"
+        )
         check(False, f"{file} is no checkpoint {ours} ({type(error).__name__}: {str(error)[:100]})")
 
 
@@ -88,7 +106,10 @@ def starter(module, args, mode: str | None):
             envs = InColour(envs, *module.make_envs(args, 1, seed, **screen)[:2])
         return envs, obs
 
-    shown, given = {"render_mode": mode} if mode else {}, [] if hasattr(module, "PixelConv2d") else [backend]
+    shown, given = (
+        {"render_mode": mode} if mode else {},
+        [] if hasattr(module, "PixelConv2d") else [backend],
+    )
 
     def start(seed: int):  # makes it anew: Box2D carries a little from one episode to the next
         with patch.object(gym, "make", lambda *args, **kwargs: gym_make(*args, **kwargs | shown)):
@@ -97,14 +118,33 @@ def starter(module, args, mode: str | None):
     start = start_atari if hasattr(module, "AtariVectorEnv") else start
     try:
         envs, _ = start(0)
-        _ = envs.render_mode and envs.render()  # what cannot be rendered fails here, before anything is written
+        _ = (
+            envs.render_mode and envs.render()
+        )  # what cannot be rendered fails here, before anything is written
     except Exception as error:
-        way = "; try MUJOCO_GL=egl or --no-render" if mode and "mujoco" in str(gym.registry.get(name)) else ""
-        way = "; take --video out.mp4" if mode == "human" and hasattr(module, "PixelConv2d") else way
-        check(False, f"{name} cannot be {'rendered' if mode else 'made'}{way} ({type(error).__name__}: {error})")
-    check(backend == "gymnasium" or not mode, f"{name} exists in EnvPool only and cannot be rendered; take --no-render")
-    check(mode != "human" or envs.render_mode, f"{name} cannot be shown in a window; take --video out.mp4")
-    return start if mode != "human" else lambda seed: (envs, envs.reset(seed=seed)[0])  # one window for all episodes
+        way = (
+            "; try MUJOCO_GL=egl or --no-render"
+            if mode and "mujoco" in str(gym.registry.get(name))
+            else ""
+        )
+        way = (
+            "; take --video out.mp4" if mode == "human" and hasattr(module, "PixelConv2d") else way
+        )
+        check(
+            False,
+            f"{name} cannot be {'rendered' if mode else 'made'}{way} ({type(error).__name__}: {error})",
+        )
+    check(
+        backend == "gymnasium" or not mode,
+        f"{name} exists in EnvPool only and cannot be rendered; take --no-render",
+    )
+    check(
+        mode != "human" or envs.render_mode,
+        f"{name} cannot be shown in a window; take --video out.mp4",
+    )
+    return (
+        start if mode != "human" else lambda seed: (envs, envs.reset(seed=seed)[0])
+    )  # one window for all episodes
 
 
 def play(evaluate, agent, envs, obs, writer) -> tuple[list[float], int]:
@@ -117,19 +157,32 @@ def play(evaluate, agent, envs, obs, writer) -> tuple[list[float], int]:
 
     film(obs)
     step = Mock(side_effect=lambda action, step=envs.step: film(*step(action)))
-    close = Mock() if envs.render_mode == "human" else envs.close  # evaluate() would close the window
+    close = (
+        Mock() if envs.render_mode == "human" else envs.close
+    )  # evaluate() would close the window
     with patch.object(envs, "step", step), patch.object(envs, "close", close):
         return evaluate(agent, envs, obs), step.call_count
 
 
 def main(options: Options) -> None:
     video, render, seed, episodes = options.video, options.render, options.seed, options.episodes
-    check(episodes > 0 <= seed <= 2**31 - episodes, f"--episodes {episodes} --seed {seed}: positive, and below 2**31")
-    check(not video or video.suffix == ".mp4" and video.parent.is_dir(), f"--video {video} is no mp4 in a folder there")
-    check(not video or importlib.util.find_spec("imageio_ffmpeg"), "--video needs a package: pip install moviepy")
+    check(
+        episodes > 0 <= seed <= 2**31 - episodes,
+        f"--episodes {episodes} --seed {seed}: positive, and below 2**31",
+    )
+    check(
+        not video or video.suffix == ".mp4" and video.parent.is_dir(),
+        f"--video {video} is no mp4 in a folder there",
+    )
+    check(
+        not video or importlib.util.find_spec("imageio_ffmpeg"),
+        "--video needs a package: pip install moviepy",
+    )
     warnings.simplefilter("ignore"), torch.manual_seed(seed)
     module, args, weights = load(options.run, options.algo_file)
-    if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+    if sys.platform == "linux" and not (
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    ):
         check(video or not render, "no display for a window; take --video out.mp4, or --no-render")
         os.environ.setdefault("MUJOCO_GL", "egl")
     sys.path.append(str(Path(__file__).resolve().parent.parent))  # for envs:NAME
@@ -137,18 +190,34 @@ def main(options: Options) -> None:
     envs, obs = start(seed)
     try:
         actions = envs.single_action_space
-        given = {"args": args, "action_space": actions, "num_actions": int(getattr(actions, "n", 0))}
-        given["bfloat16"] = getattr(args, "precision", "") == "bfloat16"  # in float32, unless the run asked for less
+        given = {
+            "args": args,
+            "action_space": actions,
+            "num_actions": int(getattr(actions, "n", 0)),
+        }
+        given["bfloat16"] = (
+            getattr(args, "precision", "") == "bfloat16"
+        )  # in float32, unless the run asked for less
         given["obs_shape"] = np.shape(obs)[1:]
         given["obs_dim"] = module.flatten(obs).shape[1] if hasattr(module, "flatten") else 0
-        agent = player = module.Agent(**{name: given[name] for name in inspect.signature(module.Agent).parameters})
+        agent = player = module.Agent(
+            **{name: given[name] for name in inspect.signature(module.Agent).parameters}
+        )
         agent.load_state_dict(weights)
     except Exception:
-        check(False, f"the weights in {options.run} do not fit Agent in {module.__file__}; see --algo-file")
+        check(
+            False,
+            f"the weights in {options.run} do not fit Agent in {module.__file__}; see --algo-file",
+        )
     if options.stochastic:
-        names = () if hasattr(module, "AtariVectorEnv") else ("actor_mean", "actor")  # Atari's evaluation draws anyway
+        names = (
+            () if hasattr(module, "AtariVectorEnv") else ("actor_mean", "actor")
+        )  # Atari's evaluation draws anyway
         policy = next((name for name in names if hasattr(agent, name)), "")
-        check(policy, f"--stochastic finds no actor_mean or actor of its own in Agent of {module.__file__}")
+        check(
+            policy,
+            f"--stochastic finds no actor_mean or actor of its own in Agent of {module.__file__}",
+        )
 
         def draw(_, x):
             if policy == "actor_mean":
@@ -156,11 +225,21 @@ def main(options: Options) -> None:
             action = torch.distributions.Categorical(logits=agent.actor(x)).sample()
             return torch.nn.functional.one_hot(action, given["num_actions"])
 
-        player = type("Sampler", (), {"__getattr__": lambda _, name: getattr(agent, name), policy: draw})()
+        player = type(
+            "Sampler", (), {"__getattr__": lambda _, name: getattr(agent, name), policy: draw}
+        )()
     with TemporaryDirectory(prefix=".", dir=video and video.parent) as folder:
-        default = 15 if isinstance(envs, InColour) else 30  # of its 60 frames a second, it shows every fourth
-        aside, fps, returns = Path(folder) / "video.mp4", envs.metadata.get("render_fps", default), []
-        writer = video and importlib.import_module("imageio.v2").get_writer(aside, fps=fps, macro_block_size=2)
+        default = (
+            15 if isinstance(envs, InColour) else 30
+        )  # of its 60 frames a second, it shows every fourth
+        aside, fps, returns = (
+            Path(folder) / "video.mp4",
+            envs.metadata.get("render_fps", default),
+            [],
+        )
+        writer = video and importlib.import_module("imageio.v2").get_writer(
+            aside, fps=fps, macro_block_size=2
+        )
         for i in range(episodes):
             torch.manual_seed(seed + i)
             returns[i:], length = play(module.evaluate, player, *start(seed + i), writer)

@@ -33,11 +33,21 @@ import numpy as np
 import tyro
 
 COLUMNS = ("exp_name", "env_id", "seed", "step", "metric", "value", "commit")
-CURVE, CLOCK, ENTROPY, MISSING = "charts/episodic_return", "charts/wall_time_s", "losses/entropy", "missing"
+CURVE, CLOCK, ENTROPY, MISSING = (
+    "charts/episodic_return",
+    "charts/wall_time_s",
+    "losses/entropy",
+    "missing",
+)
 SUMMARY = ("eval_return_mean", "eval_return_std", "eval_return_median", "eval_return_min")
 SUMMARY += ("best_return_mean", "train_return_last100", "sps", "wall_time_s")
 SCORES = ("eval_return_mean", "sps")  # the score of a set is the first of these that it has
-APART = ("seed", "runs_dir", "resume", "track")  # flags in which the runs of one experiment may differ
+APART = (
+    "seed",
+    "runs_dir",
+    "resume",
+    "track",
+)  # flags in which the runs of one experiment may differ
 COVERAGE = """Median, worst and best run are over seeds, the other columns are means over seeds. On so few seeds a
 percentile bootstrap interval is too narrow: of normal scores it holds the true mean in 74 % of cases with 3 seeds, 83 %
 with 5, 89 % with 10 (benchmarks/coverage.py). p is of one pair, not corrected for the number of pairs."""
@@ -46,8 +56,12 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 
 @dataclass
 class Options:
-    inputs: tyro.conf.Positional[tuple[Path, ...]]  # run folders, folders of such, or long CSV files
-    output: Path | None = None  # folder of the figures; default: curves/ here, or for results/NAME.csv beside results/
+    inputs: tyro.conf.Positional[
+        tuple[Path, ...]
+    ]  # run folders, folders of such, or long CSV files
+    output: Path | None = (
+        None  # folder of the figures; default: curves/ here, or for results/NAME.csv beside results/
+    )
     statistic: Literal["mean", "iqm"] = "mean"  # over seeds; iqm is the mean of the middle half
     exp_names: tuple[str, ...] = ()  # only these
     env_ids: tuple[str, ...] = ()  # only these
@@ -75,20 +89,34 @@ def read_curve(run: Path, total_timesteps: int, bins: int) -> list[tuple[int, st
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
     files = sorted(run.glob("events.out.tfevents.*"), key=lambda file: file.name.split(".")[3:])
-    starts = [next(iter(EventFileLoader(str(file)).Load())).wall_time for file in files if file.stat().st_size]
+    starts = [
+        next(iter(EventFileLoader(str(file)).Load())).wall_time
+        for file in files
+        if file.stat().st_size
+    ]
     events = EventAccumulator(str(run), size_guidance={"scalars": 0}).Reload()
     scalars = {tag: events.Scalars(tag) for tag in events.Tags()["scalars"]}
     ticks, used = scalars.get("charts/SPS", scalars.get(CURVE, ())), 0.0
     clock, groups = {}, defaultdict(list)
     for start, end in zip(starts, [*starts[1:], math.inf]):
         clock |= {
-            point: used + point.wall_time - start for point in scalars.get(CURVE, ()) if start <= point.wall_time < end
+            point: used + point.wall_time - start
+            for point in scalars.get(CURVE, ())
+            if start <= point.wall_time < end
         }
-        used += max((tick.wall_time - start for tick in ticks if start <= tick.wall_time < end), default=0.0)
+        used += max(
+            (tick.wall_time - start for tick in ticks if start <= tick.wall_time < end), default=0.0
+        )
     for point, seconds in clock.items():
-        groups[min(point.step * bins // total_timesteps, bins - 1)].append((point.step, seconds, point.value))
+        groups[min(point.step * bins // total_timesteps, bins - 1)].append(
+            (point.step, seconds, point.value)
+        )
     means = [tuple(map(mean, zip(*group))) for _, group in sorted(groups.items())]
-    curve = [row for step, clock, value in means for row in ((round(step), CURVE, value), (round(step), CLOCK, clock))]
+    curve = [
+        row
+        for step, clock, value in means
+        for row in ((round(step), CURVE, value), (round(step), CLOCK, clock))
+    ]
     return curve + [(point.step, ENTROPY, point.value) for point in scalars.get(ENTROPY, ())[-1:]]
 
 
@@ -109,10 +137,20 @@ def read_run(run: Path, bins: int) -> list[dict]:
         summary |= {"eval_return_median": median(returns), "eval_return_min": min(returns)}
         key = summary["args"]["exp_name"], summary["env_id"], summary["seed"]
         points = read_curve(run, summary["total_timesteps"], bins)
-        points += [(summary["global_step"], name, summary[name]) for name in SUMMARY if summary.get(name) is not None]
-        return [dict(zip(COLUMNS, (*key, *point[:2], f"{point[2]:.8g}", summary["commit"]))) for point in points]
+        points += [
+            (summary["global_step"], name, summary[name])
+            for name in SUMMARY
+            if summary.get(name) is not None
+        ]
+        return [
+            dict(zip(COLUMNS, (*key, *point[:2], f"{point[2]:.8g}", summary["commit"])))
+            for point in points
+        ]
     except (ValueError, KeyError, TypeError) as error:
-        check(False, f"{run / 'summary.json'} is not a run's summary ({type(error).__name__}: {error})")
+        check(
+            False,
+            f"{run / 'summary.json'} is not a run's summary ({type(error).__name__}: {error})",
+        )
 
 
 def read_folders(folders: list[Path], bins: int) -> list[dict]:
@@ -120,9 +158,14 @@ def read_folders(folders: list[Path], bins: int) -> list[dict]:
     without a summary, or with new arguments since: one that was resumed to go on further."""
     marks = ("summary.json", "config.json", "checkpoint.pt")
     files = [
-        (file, file.relative_to(folder).parts) for folder in folders for mark in marks for file in folder.rglob(mark)
+        (file, file.relative_to(folder).parts)
+        for folder in folders
+        for mark in marks
+        for file in folder.rglob(mark)
     ]
-    runs = sorted({file.parent for file, parts in files if not any(part.startswith(".") for part in parts)})
+    runs = sorted(
+        {file.parent for file, parts in files if not any(part.startswith(".") for part in parts)}
+    )
     check(runs, f"no run folder in {', '.join(map(str, folders))}")
     rows, complete, expected, flags = [], Counter(), set(), {}
     for run in runs:
@@ -136,18 +179,33 @@ def read_folders(folders: list[Path], bins: int) -> list[dict]:
             theirs = flags.setdefault(key[:2], ours)
             mixed = [name for name in ours if name in theirs and ours[name] != theirs[name]]
             listed = f"--{' --'.join(mixed)}"
-            check(not mixed, f"runs of {key[0]} on {key[1]} have different {listed}; keep them apart", status=1)
+            check(
+                not mixed,
+                f"runs of {key[0]} on {key[1]} have different {listed}; keep them apart",
+                status=1,
+            )
         else:
             exp_name = config.get("args", {}).get("exp_name", run.name)
             expected.add((exp_name, config.get("env_id", "?"), config.get("seed", "?")))
     declared = set()
     manifests = {file for folder in folders for file in folder.rglob("sweep.json")}
     for manifest in manifests | {run.parent / "sweep.json" for run in runs}:
-        new = {tuple(run.get(name) for name in COLUMNS[:3]) for run in read_json(manifest).get("runs", ())}
+        new = {
+            tuple(run.get(name) for name in COLUMNS[:3])
+            for run in read_json(manifest).get("runs", ())
+        }
         whole = manifest in manifests  # of run folders given one by one, only what goes with them
         declared |= {key for key in new if whole or key[:2] in flags}
-    twice = [f"{name} on {env_id} with seed {seed}" for (name, env_id, seed), count in complete.items() if count > 1]
-    check(not twice, f"more than one complete run of {'; '.join(twice)}: move all but one of each away", status=1)
+    twice = [
+        f"{name} on {env_id} with seed {seed}"
+        for (name, env_id, seed), count in complete.items()
+        if count > 1
+    ]
+    check(
+        not twice,
+        f"more than one complete run of {'; '.join(twice)}: move all but one of each away",
+        status=1,
+    )
     missing = sorted((expected | declared) - set(complete), key=str)
     return rows + [dict(zip(COLUMNS, (*key, 0, MISSING, "1", "unknown"))) for key in missing]
 
@@ -158,7 +216,9 @@ def read_csv(file: Path) -> list[dict]:
             rows = list(csv.DictReader(stream, strict=True))
     except (csv.Error, UnicodeDecodeError):
         rows = []
-    check(rows and tuple(rows[0]) == COLUMNS, f"{file} is no CSV with the columns {','.join(COLUMNS)}")
+    check(
+        rows and tuple(rows[0]) == COLUMNS, f"{file} is no CSV with the columns {','.join(COLUMNS)}"
+    )
     for number, row in enumerate(rows, 2):
         try:
             float(row["value"]), int(row["step"]), row["metric"] == MISSING or int(row["seed"])
@@ -178,25 +238,47 @@ def group(rows: list[dict], metric: str) -> dict[tuple[str, str], dict[int, list
     groups = defaultdict(lambda: defaultdict(list))
     for row in rows:
         if row["metric"] == metric:
-            groups[row["env_id"], row["exp_name"]][int(row["seed"])].append((int(row["step"]), float(row["value"])))
-    return {key: {seed: sorted(groups[key][seed]) for seed in sorted(groups[key])} for key in sorted(groups)}
+            groups[row["env_id"], row["exp_name"]][int(row["seed"])].append(
+                (int(row["step"]), float(row["value"]))
+            )
+    return {
+        key: {seed: sorted(groups[key][seed]) for seed in sorted(groups[key])}
+        for key in sorted(groups)
+    }
 
 
 def problems(rows: list[dict], score: str) -> list[str]:
     """What is missing from the set, one line each."""
     unfinished = [row for row in rows if row["metric"] == MISSING]
-    lines = [f"{row['exp_name']} on {row['env_id']} with seed {row['seed']} is not finished" for row in unfinished]
+    lines = [
+        f"{row['exp_name']} on {row['env_id']} with seed {row['seed']} is not finished"
+        for row in unfinished
+    ]
     told = {(row["env_id"], row["exp_name"], str(row["seed"])) for row in unfinished}
     scores, curves = group(rows, score), group(rows, CURVE)
-    lines += [f"{name} on {env_id} has no {score}" for env_id, name in curves if (env_id, name) not in scores]
+    lines += [
+        f"{name} on {env_id} has no {score}"
+        for env_id, name in curves
+        if (env_id, name) not in scores
+    ]
     for env_id, name in scores:
         here = {seed: points[-1][1] for seed, points in scores[env_id, name].items()}
         seeds = set().union(*(scores[key] for key in scores if key[0] == env_id))
-        lacking = [str(seed) for seed in sorted(seeds - set(here)) if (env_id, name, str(seed)) not in told]
-        lines += [f"{name} on {env_id} lacks seeds {' '.join(lacking)} that others have"] * bool(lacking)
-        lines += [f"{name} on {env_id} with seed {s} scores {v}" for s, v in here.items() if not math.isfinite(v)]
+        lacking = [
+            str(seed) for seed in sorted(seeds - set(here)) if (env_id, name, str(seed)) not in told
+        ]
+        lines += [f"{name} on {env_id} lacks seeds {' '.join(lacking)} that others have"] * bool(
+            lacking
+        )
+        lines += [
+            f"{name} on {env_id} with seed {s} scores {v}"
+            for s, v in here.items()
+            if not math.isfinite(v)
+        ]
         bare = [str(seed) for seed in here if seed not in curves.get((env_id, name), here)]
-        lines += [f"{name} on {env_id} has no learning curve of seeds {' '.join(bare)}"] * bool(bare)
+        lines += [f"{name} on {env_id} has no learning curve of seeds {' '.join(bare)}"] * bool(
+            bare
+        )
     return lines
 
 
@@ -233,7 +315,11 @@ def difference(a: np.ndarray, b: np.ndarray, statistic: str, reps: int) -> dict[
     np.random.seed(0)
     point, ends = get_interval_estimates({"": [a[:, None], b[:, None]]}, statistics, reps=reps)
     (low, high), finite = ends[""].ravel().tolist(), np.isfinite([*a, *b]).all()
-    p = float(permutation_test((a, b), statistics, n_resamples=9999, rng=0).pvalue) if finite else math.nan
+    p = (
+        float(permutation_test((a, b), statistics, n_resamples=9999, rng=0).pvalue)
+        if finite
+        else math.nan
+    )
     return {"difference": float(point[""][0]), "low": low, "high": high, "p": p}
 
 
@@ -244,7 +330,9 @@ def improvement(a: np.ndarray, b: np.ndarray, reps: int) -> tuple[float, float, 
 
     np.random.seed(0)
     pair = {"": [a[:, None], b[:, None]]}
-    point, ends = get_interval_estimates(pair, lambda x, y: np.array([probability_of_improvement(x, y)]), reps=reps)
+    point, ends = get_interval_estimates(
+        pair, lambda x, y: np.array([probability_of_improvement(x, y)]), reps=reps
+    )
     return float(point[""][0]), *ends[""].ravel().tolist()
 
 
@@ -264,11 +352,15 @@ def score_table(rows: list[dict], score: str, options: Options) -> list[dict]:
         }
         row |= {"median": median(values), "worst_run": min(values), "best_run": max(values)}
         if set(seeds) == set(curves.get(key, ())):
-            row["best_training_return"] = mean(max(v for _, v in points) for points in curves[key].values())
+            row["best_training_return"] = mean(
+                max(v for _, v in points) for points in curves[key].values()
+            )
         for metric in others:
             there = finals[metric].get(key, {})
             if there:  # a mean over some of the seeds would pass for one over all
-                row[metric] = mean(p[-1][1] for p in there.values()) if set(there) == set(seeds) else math.nan
+                row[metric] = (
+                    mean(p[-1][1] for p in there.values()) if set(there) == set(seeds) else math.nan
+                )
         table.append(row)
     return table
 
@@ -278,18 +370,30 @@ def comparison_table(rows: list[dict], score: str, options: Options) -> list[dic
     groups, table = group(rows, score), []
     for env_id in dict.fromkeys(env_id for env_id, _ in groups):
         scores = {
-            name: np.array([p[-1][1] for p in groups[env, name].values()]) for env, name in groups if env == env_id
+            name: np.array([p[-1][1] for p in groups[env, name].values()])
+            for env, name in groups
+            if env == env_id
         }
         names = [name for name, values in scores.items() if len(values) > 1]
-        baseline = options.baseline if options.baseline in names else names[0] if len(names) > 4 else ""
-        pairs = [(baseline, name) for name in names if name != baseline] if baseline else combinations(names, 2)
+        baseline = (
+            options.baseline if options.baseline in names else names[0] if len(names) > 4 else ""
+        )
+        pairs = (
+            [(baseline, name) for name in names if name != baseline]
+            if baseline
+            else combinations(names, 2)
+        )
         for first, second in pairs:
             a, b = scores[second], scores[first]
             row = {"env_id": env_id, "exp_name": second, "against": first}
             row |= difference(a, b, options.statistic, options.bootstrap_reps)
-            row["significant"] = "yes" if row["p"] < 0.05 and (row["low"] > 0 or row["high"] < 0) else "no"
+            row["significant"] = (
+                "yes" if row["p"] < 0.05 and (row["low"] > 0 or row["high"] < 0) else "no"
+            )
             probability = improvement(a, b, options.bootstrap_reps)
-            table.append(row | dict(zip(("probability", "probability_low", "probability_high"), probability)))
+            table.append(
+                row | dict(zip(("probability", "probability_low", "probability_high"), probability))
+            )
     return table
 
 
@@ -302,7 +406,13 @@ def short(value) -> str:
         return str(value)
     if math.isnan(value) or abs(value) >= 1000:
         return "n/a" if math.isnan(value) else f"{value:.0f}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}" if abs(value) >= 0.1 or not value else f"{value:.2g}"
+    return (
+        f"{value:.1f}"
+        if abs(value) >= 10
+        else f"{value:.2f}"
+        if abs(value) >= 0.1 or not value
+        else f"{value:.2g}"
+    )
 
 
 def markdown(header: list[str], rows: list[list]) -> str:
@@ -310,7 +420,9 @@ def markdown(header: list[str], rows: list[list]) -> str:
     return "\n".join(f"| {' | '.join(map(str, row))} |" for row in (header, rule, *rows))
 
 
-def write_tables(stem: Path, rows: list[dict], score: str, lacks: list[str], options: Options) -> None:
+def write_tables(
+    stem: Path, rows: list[dict], score: str, lacks: list[str], options: Options
+) -> None:
     scores, comparisons = score_table(rows, score, options), comparison_table(rows, score, options)
     for name, table in (("scores", scores), ("comparisons", comparisons)):
         table = [row | ({"set": "incomplete"} if lacks else {}) for row in table]
@@ -331,18 +443,39 @@ def write_tables(stem: Path, rows: list[dict], score: str, lacks: list[str], opt
     lines = []
     for row in scores:
         lines.append(
-            [row["env_id"], row["exp_name"], row["seeds"], with_interval(row, options.statistic, "low", "high")]
+            [
+                row["env_id"],
+                row["exp_name"],
+                row["seeds"],
+                with_interval(row, options.statistic, "low", "high"),
+            ]
         )
         lines[-1] += [short(row.get(column, "")) for column in extra]
     texts.append(markdown(header, lines))
     if comparisons:
-        header = ["env_id", "exp_name", "against", f"{statistic} difference [95 %]", "p", "", "P(better) [95 %]"]
+        header = [
+            "env_id",
+            "exp_name",
+            "against",
+            f"{statistic} difference [95 %]",
+            "p",
+            "",
+            "P(better) [95 %]",
+        ]
         lines = []
         for row in comparisons:
             lines.append(
-                [row["env_id"], row["exp_name"], row["against"], with_interval(row, "difference", "low", "high")]
+                [
+                    row["env_id"],
+                    row["exp_name"],
+                    row["against"],
+                    with_interval(row, "difference", "low", "high"),
+                ]
             )
-            lines[-1] += [f"{row['p']:.2g}", "significant" if row["significant"] == "yes" else "not significant"]
+            lines[-1] += [
+                f"{row['p']:.2g}",
+                "significant" if row["significant"] == "yes" else "not significant",
+            ]
             lines[-1] += [with_interval(row, "probability", "probability_low", "probability_high")]
         texts.append(markdown(header, lines))
     texts.append(COVERAGE)
@@ -358,7 +491,9 @@ def summarise_curves(rows: list[dict], axis: str, options: Options) -> dict:
             continue
         runs = [np.array(points).T for points in seeds.values()]
         if axis == "minutes":
-            runs = [(np.array(clocks[key][seed])[:, 1] / 60, y) for seed, (_, y) in zip(seeds, runs)]
+            runs = [
+                (np.array(clocks[key][seed])[:, 1] / 60, y) for seed, (_, y) in zip(seeds, runs)
+            ]
         start, end = max(x[0] for x, _ in runs), min(x[-1] for x, _ in runs)
         grid = np.linspace(start, end, options.bins) if start < end else np.empty(0)
         values = np.array([np.interp(grid, x, y) for x, y in runs])
@@ -369,22 +504,38 @@ def summarise_curves(rows: list[dict], axis: str, options: Options) -> dict:
     return result
 
 
-def draw(stem: Path, rows: list[dict], curves: dict, score: str, lacks: list[str], options: Options) -> None:
+def draw(
+    stem: Path, rows: list[dict], curves: dict, score: str, lacks: list[str], options: Options
+) -> None:
     """One row of panels per environment: return over steps, return over minutes, final scores, performance profile."""
     import matplotlib.pyplot as plt
 
     plt.switch_backend("Agg")
-    style = {"font.size": 9, "axes.titlesize": 10, "axes.spines.top": False, "axes.spines.right": False}
-    plt.rcParams |= style | {"svg.hashsalt": "plainrl", "svg.fonttype": "none", "axes.grid": True, "grid.alpha": 0.25}
+    style = {
+        "font.size": 9,
+        "axes.titlesize": 10,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+    }
+    plt.rcParams |= style | {
+        "svg.hashsalt": "plainrl",
+        "svg.fonttype": "none",
+        "axes.grid": True,
+        "grid.alpha": 0.25,
+    }
     finals = group(rows, score)
     env_ids, names = (sorted({key[i] for key in finals}) for i in (0, 1))
     colours = {name: look(i) for i, name in enumerate(names)}
     panels = [axis for axis in curves if curves[axis]] + ["final", "profile"]
     size = 3.3 * len(panels), 2.5 * len(env_ids) + 0.5 + 0.16 * len(names)
-    figure, axes = plt.subplots(len(env_ids), len(panels), figsize=size, squeeze=False, layout="constrained")
+    figure, axes = plt.subplots(
+        len(env_ids), len(panels), figsize=size, squeeze=False, layout="constrained"
+    )
     for line, env_id in zip(axes, env_ids):
         scores = {
-            name: np.array([p[-1][1] for p in finals[env_id, name].values()]) for env, name in finals if env == env_id
+            name: np.array([p[-1][1] for p in finals[env_id, name].values()])
+            for env, name in finals
+            if env == env_id
         }
         for axis, panel in zip(line, panels):
             axis.set_title(env_id)
@@ -395,10 +546,14 @@ def draw(stem: Path, rows: list[dict], curves: dict, score: str, lacks: list[str
                 draw_profile(axis, scores, colours, options)
                 axis.set(xlabel=f"{score} τ")
             else:
-                draw_curves(axis, {name: curves[panel].get((env_id, name)) for name in scores}, colours)
+                draw_curves(
+                    axis, {name: curves[panel].get((env_id, name)) for name in scores}, colours
+                )
                 axis.set(xlabel="environment steps" if panel == "steps" else panel)
     handles = [plt.Line2D([], [], **colours[name], linewidth=2.5, label=name) for name in names]
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(names), 3), frameon=False)
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=min(len(names), 3), frameon=False
+    )
     if lacks:
         figure.suptitle(f"INCOMPLETE SET, see {stem.name}.md", color="red", x=0.01, ha="left")
     figure.savefig(stem.with_name(f"{stem.name}.png"), dpi=110, metadata={"Software": None})
@@ -408,7 +563,10 @@ def draw(stem: Path, rows: list[dict], curves: dict, score: str, lacks: list[str
 
 def look(i: int) -> dict:
     """Colour of the i-th exp_name; after eight of them the lines are dashed."""
-    return {"color": COLOURS[i % len(COLOURS)], "linestyle": ("-", "--", ":")[i // len(COLOURS) % 3]}
+    return {
+        "color": COLOURS[i % len(COLOURS)],
+        "linestyle": ("-", "--", ":")[i // len(COLOURS) % 3],
+    }
 
 
 def draw_curves(axis, curves: dict, colours: dict) -> None:
@@ -417,7 +575,14 @@ def draw_curves(axis, curves: dict, colours: dict) -> None:
             runs, x, middle, low, high = curve
             for run_x, run_y in runs:
                 dot = "o" if len(run_x) == 1 else None
-                axis.plot(run_x, run_y, **colours[name], alpha=0.2 if not dot else 0.6, linewidth=0.6, marker=dot)
+                axis.plot(
+                    run_x,
+                    run_y,
+                    **colours[name],
+                    alpha=0.2 if not dot else 0.6,
+                    linewidth=0.6,
+                    marker=dot,
+                )
             axis.plot(x, middle, **colours[name], linewidth=1.8)
             axis.fill_between(x, low, high, color=colours[name]["color"], alpha=0.18, linewidth=0)
     axis.set(ylabel="training return")
@@ -429,9 +594,26 @@ def draw_scores(axis, scores: dict, colours: dict, options: Options) -> None:
     for place, (name, values) in enumerate(scores.items()):
         low, high = interval(values[:, None], options.statistic, options.bootstrap_reps)
         colour = colours[name]["color"]
-        axis.plot(values, [place + 0.2] * len(values), "o", color=colour, alpha=0.5, markersize=4, markeredgewidth=0)
-        axis.plot([low[0], high[0]], [place] * 2, **colours[name], linewidth=2.5, solid_capstyle="butt")
-        axis.plot(aggregate(values, options.statistic), place, "|", color=colour, markersize=12, markeredgewidth=2)
+        axis.plot(
+            values,
+            [place + 0.2] * len(values),
+            "o",
+            color=colour,
+            alpha=0.5,
+            markersize=4,
+            markeredgewidth=0,
+        )
+        axis.plot(
+            [low[0], high[0]], [place] * 2, **colours[name], linewidth=2.5, solid_capstyle="butt"
+        )
+        axis.plot(
+            aggregate(values, options.statistic),
+            place,
+            "|",
+            color=colour,
+            markersize=12,
+            markeredgewidth=2,
+        )
     axis.set(yticks=range(len(scores)), yticklabels=[], ylim=(len(scores) - 0.4, -0.6))
     axis.grid(axis="y", visible=False)
 
@@ -450,7 +632,14 @@ def draw_profile(axis, scores: dict, colours: dict, options: Options) -> None:
     for name in scores:
         axis.plot(taus, shares[name], **colours[name], linewidth=1.6, drawstyle="steps-post")
         if len(scores[name]) > 1:
-            axis.fill_between(taus, *bands[name], color=colours[name]["color"], alpha=0.12, linewidth=0, step="post")
+            axis.fill_between(
+                taus,
+                *bands[name],
+                color=colours[name]["color"],
+                alpha=0.12,
+                linewidth=0,
+                step="post",
+            )
     axis.set(ylabel="share of runs above τ", ylim=(-0.03, 1.03))
 
 
@@ -460,7 +649,9 @@ def write_page(file: Path, curves: dict, lacks: list[str], options: Options) -> 
 
     env_ids, names = (sorted({key[i] for key in curves["steps"]}) for i in (0, 1))
     titles = [f"{env_id}, {axis}" for env_id in env_ids for axis in curves]
-    page = make_subplots(len(env_ids), 2, subplot_titles=titles, vertical_spacing=0.25 / len(env_ids))
+    page = make_subplots(
+        len(env_ids), 2, subplot_titles=titles, vertical_spacing=0.25 / len(env_ids)
+    )
     shown = set()
     for column, axis in enumerate(curves, 1):
         for (env_id, name), (runs, x, middle, low, high) in curves[axis].items():
@@ -468,18 +659,32 @@ def write_page(file: Path, curves: dict, lacks: list[str], options: Options) -> 
             common = {"mode": "lines", "legendgroup": name, "row": line, "col": column}
             hidden = common | {"showlegend": False, "hoverinfo": "skip"}
             for run_x, run_y in runs:
-                page.add_scatter(x=run_x, y=run_y, line={"color": colour, "width": 0.7}, opacity=0.3, **hidden)
+                page.add_scatter(
+                    x=run_x, y=run_y, line={"color": colour, "width": 0.7}, opacity=0.3, **hidden
+                )
             page.add_scatter(x=x, y=low, line={"width": 0}, **hidden)
-            page.add_scatter(x=x, y=high, line={"width": 0}, fill="tonexty", fillcolor=f"{colour}2e", **hidden)
-            common |= {"name": name, "showlegend": name not in shown, "line": {"color": colour, "width": 2.5}}
+            page.add_scatter(
+                x=x, y=high, line={"width": 0}, fill="tonexty", fillcolor=f"{colour}2e", **hidden
+            )
+            common |= {
+                "name": name,
+                "showlegend": name not in shown,
+                "line": {"color": colour, "width": 2.5},
+            }
             page.add_scatter(x=x, y=middle, **common)
             shown.add(name)
     for column, title in enumerate(("environment steps", "minutes"), 1):
         page.update_xaxes(title_text=title, col=column)
-    title = f"INCOMPLETE SET: {'; '.join(lacks)}" if lacks else f"training return, {options.statistic} and 95 % band"
+    title = (
+        f"INCOMPLETE SET: {'; '.join(lacks)}"
+        if lacks
+        else f"training return, {options.statistic} and 95 % band"
+    )
     legend = {"orientation": "h", "yanchor": "bottom", "y": 1 + 40 / (380 * len(env_ids))}
     margin = {"t": 150 + 20 * len(names)}
-    page.update_layout(height=380 * len(env_ids) + margin["t"], template="plotly_white", title=title)
+    page.update_layout(
+        height=380 * len(env_ids) + margin["t"], template="plotly_white", title=title
+    )
     page.update_layout(legend=legend, margin=margin)
     page.update_yaxes(title_text="training return")
     page.write_html(file, include_plotlyjs=True, div_id="curves")
@@ -494,21 +699,40 @@ def main(options: Options) -> None:
     files = [path for path in options.inputs if path not in folders and path.name != "sweep.json"]
     for file in files:
         check(file.is_file(), f"{file} does not exist")
-    check(folders or not options.export, "--export takes run folders; CSV files are exported already")
-    check(not options.export or not options.export.is_dir(), f"--export {options.export} is a folder; name a CSV file")
-    check(not options.output or not options.output.is_file(), f"--output {options.output} is a file; name a folder")
+    check(
+        folders or not options.export, "--export takes run folders; CSV files are exported already"
+    )
+    check(
+        not options.export or not options.export.is_dir(),
+        f"--export {options.export} is a folder; name a CSV file",
+    )
+    check(
+        not options.output or not options.output.is_file(),
+        f"--output {options.output} is a file; name a folder",
+    )
     sets = [(file.stem, file.resolve(), read_csv(file)) for file in files]
     if folders:
         file = (options.export or Path(f"{folders[0].resolve().name}.csv")).resolve()
         sets.append(
-            (file.stem if options.export else folders[0].resolve().name, file, read_folders(folders, options.bins))
+            (
+                file.stem if options.export else folders[0].resolve().name,
+                file,
+                read_folders(folders, options.bins),
+            )
         )
     twice = [name for name, count in Counter(name for name, *_ in sets).items() if count > 1]
-    check(not twice, f"two inputs are named {' '.join(twice)}: they would overwrite each other's figures")
+    check(
+        not twice,
+        f"two inputs are named {' '.join(twice)}: they would overwrite each other's figures",
+    )
     ready = [(name, file, *select(name, rows, options)) for name, file, rows in sets]
     for name, file, rows, score, lacks in ready:
         if options.export and file == options.export.resolve():
-            write_csv(file, COLUMNS, sorted(([row[column] for column in COLUMNS] for row in rows), key=sort_key))
+            write_csv(
+                file,
+                COLUMNS,
+                sorted(([row[column] for column in COLUMNS] for row in rows), key=sort_key),
+            )
         home = file.parent.parent if file.parent.name == "results" else file.parent
         stem = (options.output or home / "curves") / name
         stem.parent.mkdir(parents=True, exist_ok=True)
@@ -527,17 +751,30 @@ def select(name: str, rows: list[dict], options: Options) -> tuple[list[dict], s
         unknown = [word for word in wanted if word not in there]
         check(not unknown, f"{name} has no {' '.join(unknown)} (--{flag.replace('_', '-')})")
         rows = [row for row in rows if row[column] in (wanted or there)]
-    score = next((score for score in SCORES if any(row["metric"] == score for row in rows)), SCORES[0])
+    score = next(
+        (score for score in SCORES if any(row["metric"] == score for row in rows)), SCORES[0]
+    )
     lacks, keys = problems(rows, score), Counter()
-    keys.update((row["env_id"], row["exp_name"], row["seed"]) for row in rows if row["metric"] == score)
+    keys.update(
+        (row["env_id"], row["exp_name"], row["seed"]) for row in rows if row["metric"] == score
+    )
     twice = [" ".join(map(str, key)) for key, count in keys.items() if count > 1]
     check(not twice, f"{name} has more than one {score} of {'; '.join(twice)}")
     allow = "--allow-incomplete averages what is there and marks it; sweeps declare their runs in sweep.json"
     listing = "".join(f"\n  {line}" for line in lacks)
-    check(options.allow_incomplete or not lacks, f"{name} is incomplete; {allow}{listing}", status=1)
-    check(group(rows, score), f"{name} has no finished run of these exp_names and env_ids", status=1 if lacks else 2)
+    check(
+        options.allow_incomplete or not lacks, f"{name} is incomplete; {allow}{listing}", status=1
+    )
+    check(
+        group(rows, score),
+        f"{name} has no finished run of these exp_names and env_ids",
+        status=1 if lacks else 2,
+    )
     few = min(len(seeds) for seeds in group(rows, score).values())
-    check(options.statistic == "mean" or few > 3, f"--statistic iqm cuts nothing off {few} seeds; it needs 4")
+    check(
+        options.statistic == "mean" or few > 3,
+        f"--statistic iqm cuts nothing off {few} seeds; it needs 4",
+    )
     return rows, score, lacks
 
 

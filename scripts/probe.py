@@ -32,7 +32,9 @@ class Options:
     seed: int = 1  # of everything the probe draws and of the training runs
     only: tuple[str, ...] = ()  # names of the checks to run; --list shows them
     json: bool = False  # print the results as JSON
-    list: bool = False  # print the names of the checks that apply to the file, and what each looks at
+    list: bool = (
+        False  # print the names of the checks that apply to the file, and what each looks at
+    )
 
 
 @dataclass
@@ -49,7 +51,9 @@ def run_check(subject: Subject, name: str) -> Result:
     """An error inside a check is a failure of it: the file lacks something, or returns what nobody expects."""
     entry = CHECKS[name]
     section, hint = entry.section, entry.hint
-    if section in RETURNS:  # they have one name in the table of checks, and another in each kind of file
+    if (
+        section in RETURNS
+    ):  # they have one name in the table of checks, and another in each kind of file
         section = next((name for name in RETURNS if hasattr(subject.load(), name)), section)
     torch.manual_seed(subject.seed), np.random.seed(subject.seed), random.seed(subject.seed)
     torch.set_num_threads(1)
@@ -79,7 +83,9 @@ def open_subject(file: Path, seed: int) -> Subject:
     needed = ("Args", "make_envs", "Agent", "update", "evaluate", "train")
     missing = [name for name in needed if not hasattr(module, name)]
     missing += [" or ".join(RETURNS)] * (not any(hasattr(module, name) for name in RETURNS))
-    missing += ["a function named ..._loss"] * (not any(name.endswith("_loss") for name in vars(module)))
+    missing += ["a function named ..._loss"] * (
+        not any(name.endswith("_loss") for name in vars(module))
+    )
     if missing:
         fail(f"{file} has no {', '.join(missing)}: keep the sections of algos/ to be probed")
     return subject
@@ -93,12 +99,16 @@ def main(options: Options) -> int:
     names = [name for name in CHECKS if subject.applies(name)]
     foreign = [name for name in options.only if name not in names]
     if foreign:
-        fail(f"--only {' '.join(foreign)}: not for a file such as {options.file}; --list shows those that are")
+        fail(
+            f"--only {' '.join(foreign)}: not for a file such as {options.file}; --list shows those that are"
+        )
     names = [name for name in names if name in (options.only or names)]
     if options.list:
         for name in names:
             entry = CHECKS[name]
-            print(f"{name:32}{entry.section:13}{' '.join((entry.function.__doc__ or '').split('.')[0].split())}")
+            print(
+                f"{name:32}{entry.section:13}{' '.join((entry.function.__doc__ or '').split('.')[0].split())}"
+            )
         return 0
     line = "{:6}{:32}{:46.45}{:28}{}".format
     if not options.json:
@@ -107,7 +117,15 @@ def main(options: Options) -> int:
         result = run_check(subject, name)
         results.append(result)
         if not options.json:
-            print(line("pass" if result.passed else "FAIL", name, result.measured, result.expected, result.section))
+            print(
+                line(
+                    "pass" if result.passed else "FAIL",
+                    name,
+                    result.measured,
+                    result.expected,
+                    result.section,
+                )
+            )
             if not result.passed:
                 print(f"      look at {result.section}: {result.hint}", flush=True)
         if name == "trains" and not result.passed:
@@ -116,7 +134,9 @@ def main(options: Options) -> int:
     if options.json:
         print(json.dumps([asdict(result) for result in results], indent=2))
     else:
-        print(f"{len(results)} checks, {failed} failed, {time.time() - started:.0f} s, seed {options.seed}")
+        print(
+            f"{len(results)} checks, {failed} failed, {time.time() - started:.0f} s, seed {options.seed}"
+        )
     return int(failed > 0)
 
 

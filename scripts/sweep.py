@@ -37,7 +37,11 @@ from pathlib import Path
 import tyro
 
 OURS = "exp_name", "env_id", "seed", "runs_dir"  # flags the sweep itself gives to every run
-ELSEWHERE = "runs_dir", "resume", "track"  # flags in which two runs may differ and still be the same run
+ELSEWHERE = (
+    "runs_dir",
+    "resume",
+    "track",
+)  # flags in which two runs may differ and still be the same run
 
 
 @dataclass
@@ -45,15 +49,23 @@ class Options:
     scripts: tuple[Path, ...]  # files with an Args, such as algos/ppo_continuous.py
     env_ids: tuple[str, ...]  # environments
     seeds: tuple[str, ...] = ("1",)  # seeds and ranges of them, such as 1-10 42
-    grid: tyro.conf.UseAppendAction[tuple[str, ...]] = ()  # NAME=v1,v2: a run for every value; repeat it for a product
+    grid: tyro.conf.UseAppendAction[
+        tuple[str, ...]
+    ] = ()  # NAME=v1,v2: a run for every value; repeat it for a product
     tag: str = ""  # a word that becomes part of every exp_name
-    workers: int = 1  # runs at a time on this machine; a Ray cluster takes as many as it has room for
+    workers: int = (
+        1  # runs at a time on this machine; a Ray cluster takes as many as it has room for
+    )
     runs_dir: Path = Path("runs")  # holds the run folders, and logs/ with the output of every run
     device: str = ""  # handed on to every run; several GPUs are dealt out to the workers in turn
     ray: str = ""  # address of a Ray cluster; local starts one on this machine
     num_cpus: float = 1  # CPUs that Ray reserves for a run
-    num_gpus: float | None = None  # GPUs that Ray reserves for a run, such as 0.25; without it 1 for --device cuda
-    dry_run: bool = False  # print the commands, and which of them would be skipped, resumed or started
+    num_gpus: float | None = (
+        None  # GPUs that Ray reserves for a run, such as 0.25; without it 1 for --device cuda
+    )
+    dry_run: bool = (
+        False  # print the commands, and which of them would be skipped, resumed or started
+    )
 
 
 @dataclass
@@ -84,9 +96,13 @@ def load(script: Path):
         spec = importlib.util.spec_from_file_location(f"sweep_{script.stem}", script)
         module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        missing = [name for name in OURS if name not in {field.name for field in fields(module.Args)}]
+        missing = [
+            name for name in OURS if name not in {field.name for field in fields(module.Args)}
+        ]
     except (Exception, SystemExit) as error:
-        check(False, f"{script} cannot be imported, or has no Args ({type(error).__name__}: {error})")
+        check(
+            False, f"{script} cannot be imported, or has no Args ({type(error).__name__}: {error})"
+        )
     check(not missing, f"{script} has no {', '.join(missing)} in its Args")
     return module
 
@@ -98,7 +114,9 @@ def parse(script: Path, module, flags: list[str]):
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             return tyro.cli(module.Args, args=flags, prog=script.name)
     except SystemExit:
-        said = re.split("[─-]{9,}", re.sub("[│╭╮╰╯]", "", output.getvalue()))[1:2]  # between the title and the hints
+        said = re.split("[─-]{9,}", re.sub("[│╭╮╰╯]", "", output.getvalue()))[
+            1:2
+        ]  # between the title and the hints
         check(False, f"{script} does not take the flags: {''.join(said)}")
 
 
@@ -111,7 +129,9 @@ def seed_list(items: tuple[str, ...]) -> list[int]:
     """("1-3", "7") -> [1, 2, 3, 7]"""
     ranges = [re.fullmatch(r"(\d+)(?:-(\d+))?", item) for item in items]
     check(all(ranges), f"--seeds {' '.join(items)}: give numbers and ranges such as 1-10")
-    ranges = [range(int(first), int(last or first) + 1) for first, last in (r.groups() for r in ranges)]
+    ranges = [
+        range(int(first), int(last or first) + 1) for first, last in (r.groups() for r in ranges)
+    ]
     check(all(ranges), f"--seeds {' '.join(items)} holds an empty range")
     seeds = [seed for numbers in ranges for seed in numbers]
     return list(dict.fromkeys(seeds))
@@ -122,36 +142,71 @@ def expand(options: Options, common: list[str]) -> list[Job]:
     tried on its script first: bad input ends the sweep before anything is created or started."""
     grid = [item.partition("=")[::2] for item in options.grid]
     grid = [(name.strip("-").replace("_", "-"), values.split(",")) for name, values in grid]
-    check(all(name and all(values) for name, values in grid), f"--grid {' '.join(options.grid)}: give NAME=v1,v2")
+    check(
+        all(name and all(values) for name, values in grid),
+        f"--grid {' '.join(options.grid)}: give NAME=v1,v2",
+    )
     given = [flag.strip("-").partition("=")[0] for flag in common if flag.startswith("--")]
-    given, varied = ({name.replace("_", "-").removeprefix("no-") for name in n} for n in (given, [g for g, _ in grid]))
-    check(not given & varied, f"--{' --'.join(sorted(given & varied))} is in --grid and behind -- as well")
+    given, varied = (
+        {name.replace("_", "-").removeprefix("no-") for name in n}
+        for n in (given, [g for g, _ in grid])
+    )
+    check(
+        not given & varied,
+        f"--{' --'.join(sorted(given & varied))} is in --grid and behind -- as well",
+    )
     clash = (given | varied) & {name.replace("_", "-") for name in (*OURS, "resume")}
     check(not clash, f"--{' --'.join(sorted(clash))} is for the sweep to set")
     check(re.fullmatch(r"[\w.+-]*", options.tag), f"--tag {options.tag} is not one word")
     check(options.workers > 0, f"--workers must be positive, not {options.workers}")
     common = common + (["--device", options.device] if options.device else [])
     scripts = list(dict.fromkeys(options.scripts))
-    check(len({script.stem for script in scripts}) == len(scripts), "--scripts holds two files of one name")
-    modules, seeds, jobs = {script: load(script) for script in scripts}, seed_list(options.seeds), {}
+    check(
+        len({script.stem for script in scripts}) == len(scripts),
+        "--scripts holds two files of one name",
+    )
+    modules, seeds, jobs = (
+        {script: load(script) for script in scripts},
+        seed_list(options.seeds),
+        {},
+    )
     for seed, script, env_id in itertools.product(seeds, scripts, options.env_ids):
         module, exp_name = modules[script], "-".join(filter(None, (script.stem, options.tag)))
-        given = ["--env-id", env_id, "--seed", str(seed), "--runs-dir", str(options.runs_dir), *common]
+        given = [
+            "--env-id",
+            env_id,
+            "--seed",
+            str(seed),
+            "--runs-dir",
+            str(options.runs_dir),
+            *common,
+        ]
         base = parse(script, module, [*given, "--exp-name", exp_name])
         for values in itertools.product(*(values for _, values in grid)):
             chosen, label = [], exp_name
             for (name, _), value in zip(grid, values):
                 key, switch = name.replace("-", "_"), {"True": f"--{name}", "False": f"--no-{name}"}
                 is_bool = isinstance(getattr(base, key, None), bool)
-                check(value in switch or not is_bool, f"--grid {name}: {script} takes True or False, not {value}")
+                check(
+                    value in switch or not is_bool,
+                    f"--grid {name}: {script} takes True or False, not {value}",
+                )
                 flag = [switch[value]] if is_bool else [f"--{name}", value]
-                if getattr(parse(script, module, [*given, "--exp-name", exp_name, *flag]), key) != getattr(base, key):
+                if getattr(
+                    parse(script, module, [*given, "--exp-name", exp_name, *flag]), key
+                ) != getattr(base, key):
                     chosen, label = chosen + flag, label + "=".join(flag)[1:].replace("/", "-")
             flags = ["--exp-name", label, *given, *chosen]
             args = parse(script, module, flags)
             if seed == seeds[0] and not options.ray and hasattr(module, "check_args"):
-                module.check_args(args)  # the script's own line and status 2, such as for an environment not there
-            defaults = {field.name: field.default for field in fields(module.Args) if field.default is not MISSING}
+                module.check_args(
+                    args
+                )  # the script's own line and status 2, such as for an environment not there
+            defaults = {
+                field.name: field.default
+                for field in fields(module.Args)
+                if field.default is not MISSING
+            }
             name = f"{env_id.replace('/', '-').replace(':', '-')}__{label}__{seed}"
             jobs[name] = Job(script, flags, plain(asdict(args)), plain(defaults), name)
     check(jobs, "nothing to run: give --scripts and --env-ids")
@@ -200,14 +255,24 @@ def same(job: Job, record: dict) -> bool:
 
 def find(job: Job, runs) -> tuple[str, list[Path]]:
     """What there is of a run: ("skip", ...), ("resume", [folder]), or ("start", [folders that never got anywhere])."""
-    if complete := [folder for folder, _, summary in runs if same(job, summary) and "eval_return_mean" in summary]:
+    if complete := [
+        folder
+        for folder, _, summary in runs
+        if same(job, summary) and "eval_return_mean" in summary
+    ]:
         return "skip", complete
     ours = [folder for folder, config, _ in runs if same(job, config)]
     halves = [folder for folder in ours if (folder / "checkpoint.pt").is_file()]
     if halves and "resume" in job.args:
-        steps = [read_checkpoint(folder).get("global_step", -1) for folder in halves] if halves[1:] else [0]
+        steps = (
+            [read_checkpoint(folder).get("global_step", -1) for folder in halves]
+            if halves[1:]
+            else [0]
+        )
         return "resume", [halves[steps.index(max(steps))]]
-    return "start", [folder for folder in ours if folder not in halves and not (folder / "summary.json").exists()]
+    return "start", [
+        folder for folder in ours if folder not in halves and not (folder / "summary.json").exists()
+    ]
 
 
 def prepare(job: Job, runs_dir: Path) -> Path | None:
@@ -216,13 +281,20 @@ def prepare(job: Job, runs_dir: Path) -> Path | None:
     if what == "start":
         for folder in folders:
             shutil.rmtree(folder)
-    resumable = what != "start" and "resume" in job.args and (folders[0] / "checkpoint.pt").is_file()
+    resumable = (
+        what != "start" and "resume" in job.args and (folders[0] / "checkpoint.pt").is_file()
+    )
     return folders[0] if resumable else None
 
 
 def command(job: Job, resume: Path | None = None) -> list[str]:
     """The command line of a run, as in its log."""
-    return [sys.executable, str(job.script), *job.flags, *(["--resume", str(resume)] if resume else [])]
+    return [
+        sys.executable,
+        str(job.script),
+        *job.flags,
+        *(["--resume", str(resume)] if resume else []),
+    ]
 
 
 def log_file(job: Job, runs_dir: Path) -> Path:
@@ -239,7 +311,9 @@ def visible_gpus(visible: str | None, count: int) -> list[str]:
 def environment(threads: int, slot: int = 0, gpus: list[str] | None = None) -> dict[str, str]:
     """Variables of a run in this worker slot: no more threads than its share of the cores, and one of the GPUs."""
     names = "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHON_CPU_COUNT"
-    return dict.fromkeys(names, str(threads)) | ({"CUDA_VISIBLE_DEVICES": gpus[slot % len(gpus)]} if gpus else {})
+    return dict.fromkeys(names, str(threads)) | (
+        {"CUDA_VISIBLE_DEVICES": gpus[slot % len(gpus)]} if gpus else {}
+    )
 
 
 def local_runner(options: Options, jobs: list[Job], runs_lock: int, stop: list[int]):
@@ -294,16 +368,27 @@ def receive(archive: bytes, runs_dir: Path, commit: str) -> None:
     shutil.rmtree(aside, ignore_errors=True)
     unpack(archive, aside)
     files = [file for file in aside.rglob("*") if file.is_file()]
-    for file in sorted(files, key=lambda file: (file.name == "summary.json", file.name == "checkpoint.pt")):
+    for file in sorted(
+        files, key=lambda file: (file.name == "summary.json", file.name == "checkpoint.pt")
+    ):
         if file.suffix == ".json":  # the script came from this repository, but could not see that
-            file.write_text(file.read_text().replace('"commit": "unknown"', f'"commit": "{commit}"'))
+            file.write_text(
+                file.read_text().replace('"commit": "unknown"', f'"commit": "{commit}"')
+            )
         target = runs_dir / file.relative_to(aside)
         target.parent.mkdir(parents=True, exist_ok=True)
         os.replace(file, target)
     shutil.rmtree(aside, ignore_errors=True)
 
 
-def run_on_node(script: str, source: bytes, flags: list[str], resume: str, archive: bytes, variables: dict[str, str]):
+def run_on_node(
+    script: str,
+    source: bytes,
+    flags: list[str],
+    resume: str,
+    archive: bytes,
+    variables: dict[str, str],
+):
     """The task on a node: the script as a process in a temporary folder. Yields (exit status or None while it goes on,
     new output, run folder as a tar file): at the start, after every checkpoint and at the end. If the sweep stops or
     dies, Ray interrupts this and what came after the last checkpoint that was sent is lost."""
@@ -332,11 +417,21 @@ def run_on_node(script: str, source: bytes, flags: list[str], resume: str, archi
 
 def ray_runner(options: Options, stop: list[int]):
     """run(job, slot) like that of local_runner, for tasks on a Ray cluster, to which this connects."""
-    check(importlib.util.find_spec("ray"), "--ray needs a package: pip install -r requirements-cluster.txt")
-    os.environ |= {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_USAGE_STATS_ENABLED": "0"}  # no tips, no telephone
+    check(
+        importlib.util.find_spec("ray"),
+        "--ray needs a package: pip install -r requirements-cluster.txt",
+    )
+    os.environ |= {
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }  # no tips, no telephone
     import ray
 
-    num_gpus = options.num_gpus if options.num_gpus is not None else float(options.device.startswith("cuda"))
+    num_gpus = (
+        options.num_gpus
+        if options.num_gpus is not None
+        else float(options.device.startswith("cuda"))
+    )
     try:
         if ":" in options.ray:  # Ray itself would try for many minutes
             host, port = options.ray.removeprefix("ray://").rsplit(":", 1)
@@ -344,17 +439,29 @@ def ray_runner(options: Options, stop: list[int]):
         ray.init(address=options.ray, log_to_driver=False, logging_level=logging.CRITICAL)
     except Exception as error:
         check(False, f"--ray {options.ray} cannot be reached ({type(error).__name__}: {error})")
-    nodes, needs = [node["Resources"] for node in ray.nodes() if node["Alive"]], {"CPU": options.num_cpus}
+    nodes, needs = (
+        [node["Resources"] for node in ray.nodes() if node["Alive"]],
+        {"CPU": options.num_cpus},
+    )
     needs |= {"GPU": num_gpus} if num_gpus else {}
     fits = any(all(node.get(kind, 0) >= count for kind, count in needs.items()) for node in nodes)
-    check(fits, f"--ray {options.ray}: no node has what a run needs, {needs}; see --num-cpus and --num-gpus")
-    task = ray.remote(run_on_node).options(num_cpus=options.num_cpus, num_gpus=num_gpus, max_retries=0)
-    variables = environment(max(1, int(options.num_cpus))) | ({} if num_gpus else {"CUDA_VISIBLE_DEVICES": ""})
+    check(
+        fits,
+        f"--ray {options.ray}: no node has what a run needs, {needs}; see --num-cpus and --num-gpus",
+    )
+    task = ray.remote(run_on_node).options(
+        num_cpus=options.num_cpus, num_gpus=num_gpus, max_retries=0
+    )
+    variables = environment(max(1, int(options.num_cpus))) | (
+        {} if num_gpus else {"CUDA_VISIBLE_DEVICES": ""}
+    )
 
     def run(job: Job, slot: int) -> Iterator[str]:
         commit, folder = commit_of(job.script), prepare(job, options.runs_dir)
         resume, archive = (folder.name, pack(folder, options.runs_dir)) if folder else ("", b"")
-        stream = task.remote(job.script.name, job.script.read_bytes(), job.flags, resume, archive, variables)
+        stream = task.remote(
+            job.script.name, job.script.read_bytes(), job.flags, resume, archive, variables
+        )
         state, code, told = "waiting", None, False
         while code is None:
             if stop and not told:
@@ -362,7 +469,10 @@ def ray_runner(options: Options, stop: list[int]):
             if ray.wait([stream], timeout=0)[0]:
                 try:
                     code, output, archive = ray.get(next(stream))
-                except (Exception, StopIteration) as error:  # a node or a worker that died, or the sweep stopped
+                except (
+                    Exception,
+                    StopIteration,
+                ) as error:  # a node or a worker that died, or the sweep stopped
                     code, output, archive = 1, f"{type(error).__name__}: {error}\n".encode(), None
                 with log_file(job, options.runs_dir).open("ab") as log:
                     log.write(output)
@@ -380,7 +490,9 @@ def lock(runs_dir: Path) -> int:
     process that has its file open is gone, however it ended. So a second sweep is refused while the first one lives.
     After kill -9 of a sweep its runs go on and keep the second lock: the next sweep waits and takes their results."""
     (runs_dir / "logs").mkdir(parents=True, exist_ok=True)
-    sweep, runs = (os.open(runs_dir / name, os.O_RDWR | os.O_CREAT) for name in (".sweep.lock", ".runs.lock"))
+    sweep, runs = (
+        os.open(runs_dir / name, os.O_RDWR | os.O_CREAT) for name in (".sweep.lock", ".runs.lock")
+    )
     try:
         fcntl.flock(sweep, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -408,7 +520,10 @@ def commit_of(script: Path) -> str:
     """As the script records it."""
     git = "git describe --always --dirty --exclude '*'"
     folder = script.resolve().parent
-    return subprocess.run(git, shell=True, capture_output=True, text=True, cwd=folder).stdout.strip() or "unknown"
+    return (
+        subprocess.run(git, shell=True, capture_output=True, text=True, cwd=folder).stdout.strip()
+        or "unknown"
+    )
 
 
 def table(jobs: list[Job], times: list[float]) -> list[str]:
@@ -417,10 +532,20 @@ def table(jobs: list[Job], times: list[float]) -> list[str]:
     rows, count = Counter(), Counter(job.state for job in jobs)
     for job in jobs:
         rows[job.script.stem, job.args["env_id"], job.state] += 1
-    lines = [(script, env_id, *(rows[script, env_id, state] for state in states)) for script, env_id, _ in rows]
-    lines = [("script", "environment", *states), *dict.fromkeys(lines), ("total", "", *(count[s] for s in states))]
+    lines = [
+        (script, env_id, *(rows[script, env_id, state] for state in states))
+        for script, env_id, _ in rows
+    ]
+    lines = [
+        ("script", "environment", *states),
+        *dict.fromkeys(lines),
+        ("total", "", *(count[s] for s in states)),
+    ]
     widths = [max(len(str(line[column])) for line in lines) for column in range(2)]
-    lines = [f"{a:{widths[0]}}  {b:{widths[1]}}" + "".join(f"{n:>9}" for n in numbers) for a, b, *numbers in lines]
+    lines = [
+        f"{a:{widths[0]}}  {b:{widths[1]}}" + "".join(f"{n:>9}" for n in numbers)
+        for a, b, *numbers in lines
+    ]
     left = count["running"] + count["waiting"]
     minutes = left * sum(times) / max(1, len(times)) / max(1, count["running"]) / 60
     lines[-1] += f"   about {minutes:.0f} min left" if times and left else ""
@@ -445,7 +570,9 @@ def settle(job: Job, code: int, runs_dir: Path, stop: list[int]) -> None:
         job.state, job.outcome = "done", f"evaluation {score}"
     else:
         job.state = "waiting" if stop or job.attempts < 2 else "failed"
-        job.outcome = f"exit status {code}" if code else "exit status 0, but no summary.json of this run"
+        job.outcome = (
+            f"exit status {code}" if code else "exit status 0, but no summary.json of this run"
+        )
 
 
 def work(jobs: list[Job], run, slots: int, runs_dir: Path, stop: list[int]) -> None:
@@ -461,18 +588,34 @@ def work(jobs: list[Job], run, slots: int, runs_dir: Path, stop: list[int]) -> N
             except StopIteration as end:
                 del active[slot]
                 settle(job, end.value, runs_dir, stop)
-                seconds, ended = time.monotonic() - job.started, sum(job.state in ("done", "failed") for job in jobs)
+                seconds, ended = (
+                    time.monotonic() - job.started,
+                    sum(job.state in ("done", "failed") for job in jobs),
+                )
                 times += [seconds] if job.state == "done" else []
                 waiting.extendleft([job] if job.state == "waiting" else [])
-                word = job.state if job.state != "waiting" else "stopped" if stop else "to be tried again"
+                word = (
+                    job.state
+                    if job.state != "waiting"
+                    else "stopped"
+                    if stop
+                    else "to be tried again"
+                )
                 if not sys.stdout.isatty():
-                    print(f"{ended}/{len(jobs)} {job.name} {word} after {seconds:.0f} s: {job.outcome}", flush=True)
+                    print(
+                        f"{ended}/{len(jobs)} {job.name} {word} after {seconds:.0f} s: {job.outcome}",
+                        flush=True,
+                    )
         if stop and active and not told:
             told = not print(f"stopping: {len(active)} runs save their checkpoints", flush=True)
         for slot in range(slots):
             if slot not in active and waiting and not stop:
                 job = waiting.popleft()
-                job.state, job.started, active[slot] = "running", time.monotonic(), (job, run(job, slot))
+                job.state, job.started, active[slot] = (
+                    "running",
+                    time.monotonic(),
+                    (job, run(job, slot)),
+                )
         if sys.stdout.isatty():
             drawn = draw(table(jobs, times), drawn)
         time.sleep(0.1)
@@ -494,16 +637,24 @@ def main(options: Options, common: list[str]) -> int:
         job.state = "done" if find(job, runs)[0] == "skip" else "waiting"
     before = sum(job.state == "done" for job in jobs)
     done = [(job, find(job, runs)[1][0]) for job in jobs if job.state == "done"]
-    old = [folder for job, folder in done if read(folder / "summary.json").get("commit") != commit_of(job.script)]
+    old = [
+        folder
+        for job, folder in done
+        if read(folder / "summary.json").get("commit") != commit_of(job.script)
+    ]
     if old:
-        print(f"{len(old)} of the runs that are done are of another commit than the script's, for example {old[0]}")
+        print(
+            f"{len(old)} of the runs that are done are of another commit than the script's, for example {old[0]}"
+        )
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: stop.append(number))
     run = ray_run or local_runner(options, jobs, runs_lock, stop)
     work(jobs, run, len(jobs) if options.ray else options.workers, runs_dir, stop)
     count = Counter(job.state for job in jobs)
     left = f", {count['waiting']} not done" * bool(stop)
-    print(f"{len(jobs)} runs: {before} done before, {count['done'] - before} now, {count['failed']} failed{left}")
+    print(
+        f"{len(jobs)} runs: {before} done before, {count['done'] - before} now, {count['failed']} failed{left}"
+    )
     for job in jobs:
         if job.state == "failed":
             log, script, seed = log_file(job, runs_dir), job.script, job.args["seed"]
@@ -519,4 +670,6 @@ if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
-    sys.exit(main(tyro.cli(Options, description=__doc__, args=sys.argv[1:end]), sys.argv[end + 1 :]))
+    sys.exit(
+        main(tyro.cli(Options, description=__doc__, args=sys.argv[1:end]), sys.argv[end + 1 :])
+    )

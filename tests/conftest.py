@@ -37,17 +37,45 @@ def no_noise(algo) -> dict:
 
 def tiny(algo, folder, **flags):
     """Args of a run that takes a fraction of a second."""
-    small = {"env_id": "Pendulum-v1", "env_backend": "gymnasium", "runs_dir": str(folder / "runs"), "num_envs": 2}
-    small |= {"num_steps": 8, "num_minibatches": 2, "update_epochs": 2, "total_timesteps": 64, "eval_episodes": 2}
+    small = {
+        "env_id": "Pendulum-v1",
+        "env_backend": "gymnasium",
+        "runs_dir": str(folder / "runs"),
+        "num_envs": 2,
+    }
+    small |= {
+        "num_steps": 8,
+        "num_minibatches": 2,
+        "update_epochs": 2,
+        "total_timesteps": 64,
+        "eval_episodes": 2,
+    }
     return algo.Args(**(small | flags))
 
 
 def tiny_classic(algo, folder, **flags):
     """The same for the files for discrete actions; the small flags that a file does not have are left out. Files for
     pixels get the toy environments in pictures."""
-    small = {"env_id": "CartPole-v1", "env_backend": "gymnasium", "runs_dir": str(folder / "runs"), "num_envs": 2}
-    small |= {"num_steps": 8, "num_minibatches": 2, "update_epochs": 2, "total_timesteps": 64, "eval_episodes": 2}
-    small |= {"buffer_size": 64, "learning_starts": 8, "batch_size": 4, "train_frequency": 4, "eval_frequency": 0}
+    small = {
+        "env_id": "CartPole-v1",
+        "env_backend": "gymnasium",
+        "runs_dir": str(folder / "runs"),
+        "num_envs": 2,
+    }
+    small |= {
+        "num_steps": 8,
+        "num_minibatches": 2,
+        "update_epochs": 2,
+        "total_timesteps": 64,
+        "eval_episodes": 2,
+    }
+    small |= {
+        "buffer_size": 64,
+        "learning_starts": 8,
+        "batch_size": 4,
+        "train_frequency": 4,
+        "eval_frequency": 0,
+    }
     small = {key: value for key, value in small.items() if hasattr(algo.Args, key)} | flags
     if algo.__name__ in PIXELS:
         small["env_id"] = small["env_id"].replace("Discrete-v0", "Pixels-v0")
@@ -56,10 +84,23 @@ def tiny_classic(algo, folder, **flags):
 
 def tiny_atari(algo, folder, **flags):
     """The same for the Atari files; flags that a file does not have are left out."""
-    small = {"runs_dir": str(folder / "runs"), "precision": "float32", "torch_threads": 1, "num_envs": 2}
-    small |= {"num_steps": 8, "num_minibatches": 2, "update_epochs": 2, "total_timesteps": 28, "eval_episodes": 2}
+    small = {
+        "runs_dir": str(folder / "runs"),
+        "precision": "float32",
+        "torch_threads": 1,
+        "num_envs": 2,
+    }
+    small |= {
+        "num_steps": 8,
+        "num_minibatches": 2,
+        "update_epochs": 2,
+        "total_timesteps": 28,
+        "eval_episodes": 2,
+    }
     small |= {"buffer_size": 64, "learning_starts": 8, "batch_size": 4, "exploration_fraction": 1.0}
-    return algo.Args(**({key: value for key, value in small.items() if hasattr(algo.Args, key)} | flags))
+    return algo.Args(
+        **({key: value for key, value in small.items() if hasattr(algo.Args, key)} | flags)
+    )
 
 
 def command_line(*flags, script: str | Path, cwd: Path, **variables: str) -> subprocess.Popen:
@@ -85,7 +126,10 @@ def read_checkpoint(run: Path) -> dict:
 def scalars(run: Path) -> dict[str, list[tuple[int, float]]]:
     """{tag: [(step, value), ...]} as TensorBoard shows it."""
     events = EventAccumulator(str(run), size_guidance={"scalars": 0}).Reload()
-    return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+    return {
+        tag: [(event.step, event.value) for event in events.Scalars(tag)]
+        for tag in events.Tags()["scalars"]
+    }
 
 
 def seeds_1_1_2(algo, tiny, folder: Path, **flags) -> tuple[list, list]:
@@ -136,7 +180,9 @@ def atari(request):
 
 def only(*names):
     """Run a test with these of the Atari files, or of those for discrete actions."""
-    return pytest.mark.parametrize("atari" if names[0] in ATARI else "classic", names, indirect=True)
+    return pytest.mark.parametrize(
+        "atari" if names[0] in ATARI else "classic", names, indirect=True
+    )
 
 
 @pytest.fixture
@@ -157,7 +203,9 @@ def cheap(algo, monkeypatch) -> None:
     class Cheap(algo.Agent):
         def __init__(self, *args):
             super().__init__(*args)
-            self.network = torch.nn.Sequential(Shrink(12), torch.nn.Flatten(), torch.nn.Linear(196, 512))
+            self.network = torch.nn.Sequential(
+                Shrink(12), torch.nn.Flatten(), torch.nn.Linear(196, 512)
+            )
 
     monkeypatch.setattr(algo, "Agent", Cheap)
 
@@ -171,7 +219,9 @@ def small(fake, monkeypatch):
 
 def pytest_collection_modifyitems(config, items):
     """Leave the mutations out, unless they are asked for by path or by -m."""
-    if not config.option.markexpr and not any("mutations" in arg for arg in config.invocation_params.args):
+    if not config.option.markexpr and not any(
+        "mutations" in arg for arg in config.invocation_params.args
+    ):
         out = [item for item in items if item.get_closest_marker("mutations")]
         config.hook.pytest_deselected(items=out)
         items[:] = [item for item in items if item not in out]

@@ -26,7 +26,9 @@ from stable_baselines3.common.atari_wrappers import EpisodicLifeEnv, MaxAndSkipE
 from toy_envs import FakeAtari
 
 gym.register_envs(ale_py)
-V5 = sorted(env_id for env_id in gym.registry if env_id.startswith("ALE/") and env_id.endswith("-v5"))
+V5 = sorted(
+    env_id for env_id in gym.registry if env_id.startswith("ALE/") and env_id.endswith("-v5")
+)
 BARE = dict(noop_max=1, use_fire_reset=False)  # so that a game begins where the emulator begins it
 
 
@@ -46,18 +48,26 @@ def test_every_game_can_be_played(algo):
         assert obs.shape == (1, 4, 84, 84) and obs.dtype == np.uint8, env_id
         assert info["lives"].shape == (1,), env_id
         for _ in range(10):  # Elevator Action is black for 7 steps
-            obs, reward, terminated, truncated, info = envs.step(np.array([envs.single_action_space.n - 1]))
+            obs, reward, terminated, truncated, info = envs.step(
+                np.array([envs.single_action_space.n - 1])
+            )
             if obs[0, -1].any():
                 break
         assert obs.shape == (1, 4, 84, 84) and obs.dtype == np.uint8 and obs[0, -1].any(), env_id
-        assert reward.shape == terminated.shape == truncated.shape == info["lives"].shape == (1,), env_id
+        assert reward.shape == terminated.shape == truncated.shape == info["lives"].shape == (1,), (
+            env_id
+        )
 
 
-def observations(algo, seed: int, env_id: str = "BreakoutNoFrameskip-v4", num_envs: int = 8) -> np.ndarray:
+def observations(
+    algo, seed: int, env_id: str = "BreakoutNoFrameskip-v4", num_envs: int = 8
+) -> np.ndarray:
     """Those of 20 steps of random play, (21, num_envs, 4, 84, 84)."""
     envs, first, _ = algo.make_envs(algo.Args(env_id=env_id), num_envs, seed)
     rng = np.random.default_rng(0)
-    return np.array([first] + [envs.step(np.repeat(rng.integers(4), num_envs))[0] for _ in range(20)])
+    return np.array(
+        [first] + [envs.step(np.repeat(rng.integers(4), num_envs))[0] for _ in range(20)]
+    )
 
 
 @pytest.mark.parametrize("env_id", ["BreakoutNoFrameskip-v4", "ALE/Breakout-v5"])
@@ -86,7 +96,9 @@ SPECS = [
 
 
 @pytest.mark.parametrize(("env_id", "skip", "game", "frames", "sticky", "full", "longest"), SPECS)
-def test_an_id_means_what_it_says(algo, monkeypatch, env_id, skip, game, frames, sticky, full, longest):
+def test_an_id_means_what_it_says(
+    algo, monkeypatch, env_id, skip, game, frames, sticky, full, longest
+):
     """Would break: sticky actions where the id has none or the other way round, 16 frames a step, another limit."""
     args = algo.Args(env_id=env_id, frame_skip=skip)
     algo.check_args(args)
@@ -117,7 +129,9 @@ def test_sticky_actions(algo):
 
 
 def wrapped(env_id: str, *wrappers) -> gym.Env:
-    return functools.reduce(lambda env, wrap: wrap(env), [*wrappers, WarpFrame], MaxAndSkipEnv(gym.make(env_id), 4))
+    return functools.reduce(
+        lambda env, wrap: wrap(env), [*wrappers, WarpFrame], MaxAndSkipEnv(gym.make(env_id), 4)
+    )
 
 
 @pytest.mark.parametrize(
@@ -169,7 +183,14 @@ def test_what_is_learned_from_is_what_stable_baselines3_would_see(atari, monkeyp
             replays.append(self)
 
     monkeypatch.setattr(atari, "Replay", Kept)
-    flags = dict(num_envs=1, total_timesteps=400, buffer_size=500, learning_starts=500, start_e=1.0, end_e=1.0)
+    flags = dict(
+        num_envs=1,
+        total_timesteps=400,
+        buffer_size=500,
+        learning_starts=500,
+        start_e=1.0,
+        end_e=1.0,
+    )
     atari.train(tiny_atari(atari, tmp_path, **flags))
     (replay,) = replays
     env = wrapped("BreakoutNoFrameskip-v4", EpisodicLifeEnv)

@@ -50,8 +50,12 @@ def head(agent, obs):
 # ---- the network
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 2e-5)], ids=str)
-@pytest.mark.parametrize("shape", [(4, 32, 8, 84, 84), (1, 3, 4, 12, 20), (3, 5, 12, 24, 16)], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 2e-5)], ids=str
+)
+@pytest.mark.parametrize(
+    "shape", [(4, 32, 8, 84, 84), (1, 3, 4, 12, 20), (3, 5, 12, 24, 16)], ids=str
+)
 def test_first_convolution_is_a_convolution(atari, shape, dtype, tolerance):
     """Would break: channels of patch and kernel in different orders, rows and columns swapped, the division by 255."""
     inputs, outputs, kernel, height, width = shape
@@ -59,7 +63,9 @@ def test_first_convolution_is_a_convolution(atari, shape, dtype, tolerance):
     plain = torch.nn.Conv2d(inputs, outputs, kernel, stride=4).to(dtype)
     plain.load_state_dict(ours.state_dict())
     obs = torch.randint(256, (3, inputs, height, width), dtype=torch.uint8)
-    weight = torch.randn(3, outputs, (height - kernel) // 4 + 1, (width - kernel) // 4 + 1, dtype=dtype)
+    weight = torch.randn(
+        3, outputs, (height - kernel) // 4 + 1, (width - kernel) // 4 + 1, dtype=dtype
+    )
     results = []
     for layer, picture in ((ours, obs), (plain, obs.to(dtype) / 255)):
         y = layer(picture)
@@ -74,7 +80,9 @@ class InOrder(torch.nn.Module):
     """Flattens through a copy with channels last."""
 
     def forward(self, x):
-        return torch.stack([x[:, :, i, j] for i in range(x.shape[2]) for j in range(x.shape[3])], 1).flatten(1)
+        return torch.stack(
+            [x[:, :, i, j] for i in range(x.shape[2]) for j in range(x.shape[3])], 1
+        ).flatten(1)
 
 
 class Scaled(torch.nn.Conv2d):
@@ -98,12 +106,23 @@ def test_agent_equals_one_of_plain_convolutions(atari, channels_last):
     agent, _ = make_agent(atari)
     twin = plain_twin(agent)
     twin = twin.to(memory_format=torch.contiguous_format)
-    agent = agent.to(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
+    agent = agent.to(
+        memory_format=torch.channels_last if channels_last else torch.contiguous_format
+    )
     obs, results = observations(8), []
     for one in (agent, twin):
         out = head(one, obs)
         out.square().sum().backward()
-        results.append([out, *[parameter.grad for name, parameter in one.named_parameters() if "critic" not in name]])
+        results.append(
+            [
+                out,
+                *[
+                    parameter.grad
+                    for name, parameter in one.named_parameters()
+                    if "critic" not in name
+                ],
+            ]
+        )
     assert sum(parameter.numel() for parameter in agent.network.parameters()) == 1_684_128
     for ours, plain in zip(*results):
         assert plain.abs().max() > 0
@@ -133,7 +152,11 @@ def test_bfloat16_is_near_float32(atari):
     assert not torch.equal(ours, exact)
     torch.testing.assert_close(ours, exact, rtol=0, atol=0.03 * exact.abs().max().item())
     ours.sum().backward()
-    assert all(p.grad.dtype == torch.float32 for name, p in short.named_parameters() if "critic" not in name)
+    assert all(
+        p.grad.dtype == torch.float32
+        for name, p in short.named_parameters()
+        if "critic" not in name
+    )
 
 
 @only("ppo_atari", "a2c_atari")
@@ -209,8 +232,13 @@ def in_stable_baselines3(cls, agent, args, **settings):
                 max_grad_norm=args.max_grad_norm, device="cpu", **settings)  # fmt: skip
     model.set_logger(configure(None, []))
     model._current_progress_remaining = 1.0
-    for network in (getattr(model, "q_net", model.policy), getattr(model, "q_net_target", model.policy)):
-        network.features_extractor.cnn[-1] = copy.deepcopy(agent.network[6])  # features in the same order
+    for network in (
+        getattr(model, "q_net", model.policy),
+        getattr(model, "q_net_target", model.policy),
+    ):
+        network.features_extractor.cnn[-1] = copy.deepcopy(
+            agent.network[6]
+        )  # features in the same order
     for theirs, ours in pairs(model.policy, agent):
         theirs.data.copy_(ours.data)
     return model
@@ -233,7 +261,9 @@ def weights(agent) -> list[torch.Tensor]:
     return [parameter.detach().clone() for parameter in agent.parameters()]
 
 
-@pytest.mark.parametrize("flags", [{}, {"max_grad_norm": 0.01}, {"tau": 0.3, "gamma": 0.7}], ids=str)
+@pytest.mark.parametrize(
+    "flags", [{}, {"max_grad_norm": 0.01}, {"tau": 0.3, "gamma": 0.7}], ids=str
+)
 def test_dqn_step_equals_stable_baselines3(flags):
     """Would break: another loss, a target from the online network, gradients clipped otherwise."""
     algo = load("dqn_atari")
@@ -244,13 +274,23 @@ def test_dqn_step_equals_stable_baselines3(flags):
         assert theirs.shape == ours.shape
         theirs.data.copy_(ours.data)
     obs, next_obs = observations(), observations()
-    action, reward = torch.randint(ACTIONS, (ROWS,)).byte(), 3 * torch.randn(ROWS)  # errors on both sides of Huber's 1
+    action, reward = (
+        torch.randint(ACTIONS, (ROWS,)).byte(),
+        3 * torch.randn(ROWS),
+    )  # errors on both sides of Huber's 1
     terminal = (torch.rand(ROWS) < 0.3).float()
     for k in range(ROWS):
-        model.replay_buffer.add(*(x[k : k + 1].numpy() for x in (obs, next_obs, action, reward, terminal)), [{}])
+        model.replay_buffer.add(
+            *(x[k : k + 1].numpy() for x in (obs, next_obs, action, reward, terminal)), [{}]
+        )
     model.replay_buffer.sample = lambda *_, **__: model.replay_buffer._get_samples(np.arange(ROWS))
-    optimizer, before = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, fused=True), weights(agent)
-    metrics = algo.update(agent, target_agent, optimizer, args, (obs, next_obs, action, reward, terminal))
+    optimizer, before = (
+        torch.optim.Adam(agent.parameters(), lr=args.learning_rate, fused=True),
+        weights(agent),
+    )
+    metrics = algo.update(
+        agent, target_agent, optimizer, args, (obs, next_obs, action, reward, terminal)
+    )
     model.train(gradient_steps=1, batch_size=ROWS)
     assert metrics[0].item() == pytest.approx(model.logger.name_to_value["train/loss"], rel=1e-5)
     values = plain_values(before, agent, obs).gather(-1, action.long()[:, None])
@@ -293,14 +333,24 @@ def rollout_buffer(model, **tensors):
     buffer.full = True
 
 
-@pytest.mark.parametrize("flags", [{}, {"ent_coef": 0.1, "vf_coef": 1.3, "max_grad_norm": 0.02}], ids=str)
+@pytest.mark.parametrize(
+    "flags", [{}, {"ent_coef": 0.1, "vf_coef": 1.3, "max_grad_norm": 0.02}], ids=str
+)
 def test_a2c_step_equals_stable_baselines3(flags):
     """Would break: another loss or optimiser; a reset row that weighs something, or that counts in the mean."""
     algo = load("a2c_atari")
     agent, args = make_agent(algo, **flags)
-    rms = dict(optimizer_class=RMSpropTFLike, optimizer_kwargs=dict(alpha=args.rms_alpha, eps=args.rms_eps))
+    rms = dict(
+        optimizer_class=RMSpropTFLike, optimizer_kwargs=dict(alpha=args.rms_alpha, eps=args.rms_eps)
+    )
     model = in_stable_baselines3(
-        A2C, agent, args, n_steps=ROWS, ent_coef=args.ent_coef, vf_coef=args.vf_coef / 2, policy_kwargs=rms
+        A2C,
+        agent,
+        args,
+        n_steps=ROWS,
+        ent_coef=args.ent_coef,
+        vf_coef=args.vf_coef / 2,
+        policy_kwargs=rms,
     )  # its value loss is the mean squared error, ours has the factor 1/2
     assert isinstance(model.policy.optimizer, RMSpropTFLike)
     obs, action, target = observations(), torch.randint(ACTIONS, (ROWS,)), 2 * torch.randn(ROWS)
@@ -309,8 +359,15 @@ def test_a2c_step_equals_stable_baselines3(flags):
     rollout_buffer(model, observations=obs, actions=action, advantages=advantage, returns=target)
     valid, junk = torch.ones(ROWS + 4), observations(4)
     valid[ROWS:] = 0
-    batch = torch.cat([obs, junk]), torch.cat([action, action[:4]]), torch.cat([target, torch.full((4,), 1e3)]), valid
-    optimizer = algo.RMSprop(agent.parameters(), lr=args.learning_rate, alpha=args.rms_alpha, eps=args.rms_eps)
+    batch = (
+        torch.cat([obs, junk]),
+        torch.cat([action, action[:4]]),
+        torch.cat([target, torch.full((4,), 1e3)]),
+        valid,
+    )
+    optimizer = algo.RMSprop(
+        agent.parameters(), lr=args.learning_rate, alpha=args.rms_alpha, eps=args.rms_eps
+    )
     before = weights(agent)
     metrics = algo.update(agent, optimizer, args, batch)
     model.train()
@@ -325,7 +382,10 @@ def test_rmsprop_equals_tensorflows():
     """Would break: eps outside the root, a mean that starts at zero; over many steps, and after a resume."""
     algo, start = load("a2c_atari"), torch.randn(50)
     ours, theirs = (start.clone().requires_grad_() for _ in range(2))
-    mine, reference = algo.RMSprop([ours], lr=0.01, alpha=0.9, eps=0.1), RMSpropTFLike([theirs], 0.01, 0.9, 0.1)
+    mine, reference = (
+        algo.RMSprop([ours], lr=0.01, alpha=0.9, eps=0.1),
+        RMSpropTFLike([theirs], 0.01, 0.9, 0.1),
+    )
     for step in range(20):
         for parameter, optimizer in ((ours, mine), (theirs, reference)):
             parameter.grad = torch.sin(parameter.detach() * (step + 1))
@@ -339,13 +399,18 @@ def test_rmsprop_equals_tensorflows():
 
 
 @pytest.mark.parametrize(
-    "flags", [{"clip_vloss": False}, {}, {"norm_adv": False, "ent_coef": 0.1, "max_grad_norm": 0.05}], ids=str
+    "flags",
+    [{"clip_vloss": False}, {}, {"norm_adv": False, "ent_coef": 0.1, "max_grad_norm": 0.05}],
+    ids=str,
 )
 def test_ppo_step_equals_stable_baselines3(flags):
     """Would break: any slip in ratio, clipping, sign, weight, normalisation or gradient clipping; see test_loss.py for
     the targets under clip_vloss."""
     algo = load("ppo_atari")
-    flags = dict(clip_coef=0.2, num_envs=4, num_steps=ROWS // 4, num_minibatches=1, update_epochs=1) | flags
+    flags = (
+        dict(clip_coef=0.2, num_envs=4, num_steps=ROWS // 4, num_minibatches=1, update_epochs=1)
+        | flags
+    )
     agent, args = make_agent(algo, **flags)
     model = in_stable_baselines3(
         PPO, agent, args, n_steps=ROWS, batch_size=ROWS, n_epochs=1, vf_coef=args.vf_coef / 2,
@@ -365,7 +430,11 @@ def test_ppo_step_equals_stable_baselines3(flags):
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
     before = weights(agent)
     metrics = algo.update(
-        agent, optimizer, args, (obs, action, logprob, advantage, target, old_value), torch.arange(ROWS)
+        agent,
+        optimizer,
+        args,
+        (obs, action, logprob, advantage, target, old_value),
+        torch.arange(ROWS),
     )
     model.train()
     logged = model.logger.name_to_value
@@ -386,7 +455,9 @@ def test_ppo_value_clipping_is_around_the_old_value(target, expected):
     obs, ones = observations(4), torch.ones(4)
     plain = agent.get_action_and_value
     agent.get_action_and_value = lambda obs, action: (*plain(obs, action)[:3], 1.5 * ones)
-    _, metrics = algo.ppo_loss(agent, args, obs, ones.long(), ones, torch.randn(4), target * ones, ones)
+    _, metrics = algo.ppo_loss(
+        agent, args, obs, ones.long(), ones, torch.randn(4), target * ones, ones
+    )
     assert metrics[1].item() == pytest.approx(expected, rel=1e-5)
 
 
@@ -394,14 +465,23 @@ def test_ppo_sees_each_valid_row_and_no_reset_row():
     """Would break: a reset row in a minibatch; a row left out; the places of reset rows filled by one row again and
     again. 24 places, 20 valid rows, 3 epochs: each is seen 3 times, and 4 of them once more in each epoch."""
     algo = load("ppo_atari")
-    agent, args = make_agent(algo, num_envs=4, num_steps=ROWS // 4, num_minibatches=4, update_epochs=3)
+    agent, args = make_agent(
+        algo, num_envs=4, num_steps=ROWS // 4, num_minibatches=4, update_epochs=3
+    )
     valid_rows, seen = torch.tensor([k for k in range(ROWS) if k not in (0, 7, 8, 23)]), []
 
     def loss_fn(agent, args, number):
         seen.append(number.tolist())
         return agent.critic.weight.square().sum(), torch.zeros(5)
 
-    algo.update(agent, torch.optim.Adam(agent.parameters()), args, (torch.arange(ROWS),), valid_rows, loss_fn)
+    algo.update(
+        agent,
+        torch.optim.Adam(agent.parameters()),
+        args,
+        (torch.arange(ROWS),),
+        valid_rows,
+        loss_fn,
+    )
     assert [len(rows) for rows in seen] == [6] * 12
     epochs = [sum(seen[4 * k : 4 * k + 4], []) for k in range(3)]
     for epoch in epochs:

@@ -49,7 +49,9 @@ def record(small, monkeypatch, tmp_path):
             return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
         def before_update(agent, *rest):
-            updates.append([copy(part) if not isinstance(part, tuple) else [*map(copy, part)] for part in rest])
+            updates.append(
+                [copy(part) if not isinstance(part, tuple) else [*map(copy, part)] for part in rest]
+            )
 
         spy(monkeypatch, small, "update", before_update)
         summary = small.train(tiny_atari(small, tmp_path, gamma=GAMMA, **flags))
@@ -64,13 +66,22 @@ def outcome(i, game, step, life_loss=True, clip=True, bootstrap=True) -> tuple[i
     before, after = (FakeAtari.lives(i, game, s) for s in (step, step + 1))
     terminal = last and game % 2 == 0 or life_loss and 0 < after < before
     truncated = last and game % 2 == 1
-    return int(np.sign(reward)) if clip else reward, terminal or truncated and not bootstrap, truncated
+    return (
+        int(np.sign(reward)) if clip else reward,
+        terminal or truncated and not bootstrap,
+        truncated,
+    )
 
 
 def rows_of(rollout: int, valid: bool = True) -> list[tuple[int, int, int]]:
     """(i, game, step) of the rows of a rollout, in the order of the batch; of the reset rows, with valid off."""
     both = [FakeAtari.timeline(i, 2 * T)[T * rollout :][:T] for i in (0, 1)]
-    return [(i, *row) if row else None for rows in zip(*both) for i, row in enumerate(rows) if bool(row) == valid]
+    return [
+        (i, *row) if row else None
+        for rows in zip(*both)
+        for i, row in enumerate(rows)
+        if bool(row) == valid
+    ]
 
 
 def shown(stack) -> list:
@@ -89,7 +100,11 @@ def test_terminal_rows_by_hand():
     rows = sorted(row for rollout in (0, 1) for row in rows_of(rollout))
     assert len(rows) == 28
     assert [row for row in rows if outcome(*row)[1]] == terminals
-    assert [row for row in rows if outcome(*row, life_loss=False)[1]] == [(0, 0, 3), (0, 2, 6), (1, 0, 4)]
+    assert [row for row in rows if outcome(*row, life_loss=False)[1]] == [
+        (0, 0, 3),
+        (0, 2, 6),
+        (1, 0, 4),
+    ]
     assert [row for row in rows if outcome(*row)[2]] == [(0, 1, 2), (1, 1, 3)]
     assert [outcome(0, 0, step)[0] for step in range(4)] == [1, 0, -1, 1]
     assert [outcome(1, 0, step, clip=False)[0] for step in range(4)] == [6, 0, -4, 10]
@@ -98,8 +113,15 @@ def test_terminal_rows_by_hand():
 def test_logged_returns_lengths_and_steps(small, record, tmp_path):
     """Would break: clipped returns, games that end with a life, a reset row that is counted."""
     summary, _ = record()
-    logged, often = scalars(run_folder(tmp_path)), small.__name__ == "ppo_atari"  # the others log every 2000 steps
-    assert logged["charts/episodic_return"] == [(14, pytest.approx(19 / 3)), (28, 7.5)] if often else [(28, 34 / 5)]
+    logged, often = (
+        scalars(run_folder(tmp_path)),
+        small.__name__ == "ppo_atari",
+    )  # the others log every 2000 steps
+    assert (
+        logged["charts/episodic_return"] == [(14, pytest.approx(19 / 3)), (28, 7.5)]
+        if often
+        else [(28, 34 / 5)]
+    )
     assert logged["charts/episodic_length"] == [(14, 4.0), (28, 5.5)] if often else [(28, 23 / 5)]
     assert logged["eval/episodic_return"] == [(28, 9.0)]
     assert summary["global_step"] == 28
@@ -119,7 +141,9 @@ def test_batch_holds_what_happened(small, record):
         valid_rows = valids if small.__name__ == "ppo_atari" else batch[3].nonzero().squeeze(-1)
         assert obs.shape == (16, 4, 84, 84) and obs.dtype == torch.uint8
         played = {row[:3]: row[3] for row in FakeAtari.rows}
-        assert [tuple(shown(obs[row])) for row in valid_rows] == [tuple(stack_of(*row)) for row in rows_of(number)]
+        assert [tuple(shown(obs[row])) for row in valid_rows] == [
+            tuple(stack_of(*row)) for row in rows_of(number)
+        ]
         assert [int(actions[row]) for row in valid_rows] == [played[row] for row in rows_of(number)]
     assert len(set(played.values())) > 1
 
@@ -144,7 +168,12 @@ def reference(rollout: int, bootstrap=True, lam=LAMBDA, life_loss=True, clip=Tru
     return result
 
 
-FLAGS = [{}, {"bootstrap_truncation": False}, {"terminal_on_life_loss": False}, {"clip_reward": False}]
+FLAGS = [
+    {},
+    {"bootstrap_truncation": False},
+    {"terminal_on_life_loss": False},
+    {"clip_reward": False},
+]
 
 
 @only("ppo_atari", "a2c_atari")
@@ -152,11 +181,17 @@ FLAGS = [{}, {"bootstrap_truncation": False}, {"terminal_on_life_loss": False}, 
 def test_advantages_and_targets(small, record, flags):
     """Would break: a truncated game bootstrapped from the next game's first observation, or from nothing; a life loss
     that ends nothing, or the game. The n-step return is the advantage with lambda = 1 above the value."""
-    names = {"bootstrap_truncation": "bootstrap", "terminal_on_life_loss": "life_loss", "clip_reward": "clip"}
+    names = {
+        "bootstrap_truncation": "bootstrap",
+        "terminal_on_life_loss": "life_loss",
+        "clip_reward": "clip",
+    }
     ppo = small.__name__ == "ppo_atari"
     _, updates = record(**flags, **({"gae_lambda": LAMBDA} if ppo else {}))
     for number, (_, _, batch, *_) in enumerate(updates):
-        expected = reference(number, lam=LAMBDA if ppo else 1.0, **{names[flag]: on for flag, on in flags.items()})
+        expected = reference(
+            number, lam=LAMBDA if ppo else 1.0, **{names[flag]: on for flag, on in flags.items()}
+        )
         obs, values = batch[0], value_of(batch[0])
         targets = batch[4] if ppo else batch[2]
         where = {shown(stack)[-1]: row for row, stack in enumerate(obs)}
@@ -204,8 +239,15 @@ def test_replay_holds_what_happened(small, record, replay, flags):
     """Would break: a life loss taken for the game's end, a reset row that is drawn, an action of another row."""
     record(**flags)
     (replay,) = replay
-    names = {"bootstrap_truncation": "bootstrap", "terminal_on_life_loss": "life_loss", "clip_reward": "clip"}
-    flags, played = {names[flag]: on for flag, on in flags.items()}, {row[:3]: row for row in FakeAtari.rows}
+    names = {
+        "bootstrap_truncation": "bootstrap",
+        "terminal_on_life_loss": "life_loss",
+        "clip_reward": "clip",
+    }
+    flags, played = (
+        {names[flag]: on for flag, on in flags.items()},
+        {row[:3]: row for row in FakeAtari.rows},
+    )
     assert (replay.filled, replay.row, replay.rows) == (16, 16, 32)
     for i in (0, 1):
         for t, row in enumerate(FakeAtari.timeline(i, 16)):

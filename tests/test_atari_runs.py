@@ -14,14 +14,33 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from conftest import ALGOS, ATARI, ROOT, cheap, command_line, load, only, read_checkpoint, run_folder, scalars, spy
+from conftest import (
+    ALGOS,
+    ATARI,
+    ROOT,
+    cheap,
+    command_line,
+    load,
+    only,
+    read_checkpoint,
+    run_folder,
+    scalars,
+    spy,
+)
 from conftest import tiny_atari as tiny
 from test_bad_input import flag, hide, refused
 from test_runs import SUMMARY, Evil
 
 CHARTS = {"charts/episodic_return", "charts/episodic_length", "charts/SPS", "eval/episodic_return"}
 LOSSES = {
-    "ppo_atari": {"policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac", "explained_variance"},
+    "ppo_atari": {
+        "policy_loss",
+        "value_loss",
+        "entropy",
+        "approx_kl",
+        "clipfrac",
+        "explained_variance",
+    },
     "a2c_atari": {"policy_loss", "value_loss", "entropy", "explained_variance"},
     "dqn_atari": {"td_loss", "q_values"},
 }
@@ -32,16 +51,34 @@ def test_run_folder(small, tmp_path):
     summary = small.train(tiny(small, tmp_path, seed=4, total_timesteps=40, eval_frequency=20))
     run, name = run_folder(tmp_path), small.__name__
     assert re.fullmatch(rf"BreakoutNoFrameskip-v4__{name}__4__\d+", run.name)
-    assert {path.name.split(".")[0] for path in run.iterdir()} == {"config", "checkpoint", "summary", "events"}
+    assert {path.name.split(".")[0] for path in run.iterdir()} == {
+        "config",
+        "checkpoint",
+        "summary",
+        "events",
+    }
     assert json.loads((run / "summary.json").read_text()) == summary and summary.keys() >= SUMMARY
-    assert (summary["algo"], summary["env_id"], summary["seed"]) == (name, "BreakoutNoFrameskip-v4", 4)
+    assert (summary["algo"], summary["env_id"], summary["seed"]) == (
+        name,
+        "BreakoutNoFrameskip-v4",
+        4,
+    )
     assert summary["versions"].keys() == {"torch", "numpy", "gymnasium", "ale_py"}
     logged = scalars(run)
     assert logged.keys() >= CHARTS | {f"losses/{key}" for key in LOSSES[name]}
     assert all(np.isfinite(value) for points in logged.values() for _, value in points)
     evaluated = [step for step, _ in logged["eval/episodic_return"]]
-    assert len(evaluated) == 2 and 20 <= evaluated[0] < 36 and evaluated[1] == summary["global_step"]
-    assert read_checkpoint(run).keys() >= {"args", "agent", "optimizer", "global_step", "versions", "commit"}
+    assert (
+        len(evaluated) == 2 and 20 <= evaluated[0] < 36 and evaluated[1] == summary["global_step"]
+    )
+    assert read_checkpoint(run).keys() >= {
+        "args",
+        "agent",
+        "optimizer",
+        "global_step",
+        "versions",
+        "commit",
+    }
 
 
 def test_an_id_with_a_slash(small, tmp_path):
@@ -53,13 +90,23 @@ def test_an_id_with_a_slash(small, tmp_path):
 @only("a2c_atari", "dqn_atari")
 def test_log_every_2000_steps(small, monkeypatch, tmp_path):
     """Would break: a line for each of a million updates."""
-    monkeypatch.setattr(small, "update", lambda *_: torch.ones(3 if small.__name__ == "a2c_atari" else 2))
+    monkeypatch.setattr(
+        small, "update", lambda *_: torch.ones(3 if small.__name__ == "a2c_atari" else 2)
+    )
     flags = {"learning_starts": 9} if small.__name__ == "dqn_atari" else {}
-    small.train(tiny(small, tmp_path, total_timesteps=4100, num_envs=8 if not flags else 3, **flags))
+    small.train(
+        tiny(small, tmp_path, total_timesteps=4100, num_envs=8 if not flags else 3, **flags)
+    )
     logged = scalars(run_folder(tmp_path))
     points = [step for step, _ in logged["charts/episodic_return"]]
-    assert [step // 2000 for step in points] == [1, 2, 2] and points[1] - 4000 < 64 and points[2] >= 4100
-    assert [step for step, _ in logged["losses/td_loss" if flags else "losses/value_loss"]] == points
+    assert (
+        [step // 2000 for step in points] == [1, 2, 2]
+        and points[1] - 4000 < 64
+        and points[2] >= 4100
+    )
+    assert [
+        step for step, _ in logged["losses/td_loss" if flags else "losses/value_loss"]
+    ] == points
     assert logged["charts/SPS"][0][1] > 0
 
 
@@ -67,7 +114,9 @@ def test_log_every_2000_steps(small, monkeypatch, tmp_path):
 def test_same_seed_same_metrics(atari, monkeypatch, tmp_path, env_id):
     """Would break: any generator that is not seeded, any order that depends on time or threads."""
     cheap(atari, monkeypatch)
-    returns, logged = conftest.seeds_1_1_2(atari, tiny, tmp_path, env_id=env_id, total_timesteps=240, eval_episodes=2)
+    returns, logged = conftest.seeds_1_1_2(
+        atari, tiny, tmp_path, env_id=env_id, total_timesteps=240, eval_episodes=2
+    )
     assert (returns[0], logged[0]) == (returns[1], logged[1])
     key = "losses/td_loss" if atari.__name__ == "dqn_atari" else "losses/value_loss"
     assert logged[0][key] != logged[2][key]
@@ -100,7 +149,12 @@ def test_resume_restores_everything(small, monkeypatch, tmp_path):
         replay = torch.load(run / saved["replay"], weights_only=True)
         assert replay["filled"] == 16 and replay["valid"][15].any()
         replay["valid"][15] = False  # its next observation never comes
-    spy(monkeypatch, small, "write", lambda path, content: written.append((path.name, pickle.dumps(content))))
+    spy(
+        monkeypatch,
+        small,
+        "write",
+        lambda path, content: written.append((path.name, pickle.dumps(content))),
+    )
     monkeypatch.setattr(small.time, "time", lambda: 0.0)
     args = tiny(small, tmp_path, resume=str(run / "checkpoint.pt"), total_timesteps=56, **flags)
     summary = small.train(args)
@@ -111,7 +165,10 @@ def test_resume_restores_everything(small, monkeypatch, tmp_path):
         assert same(first[key], saved[key]), key
     assert all(tensor.any() for tensor in saved["optimizer"]["state"][0].values())
     if flags:
-        assert same(pickle.loads(next(content for name, content in written if name.startswith("replay"))), replay)
+        assert same(
+            pickle.loads(next(content for name, content in written if name.startswith("replay"))),
+            replay,
+        )
         assert [path.name for path in run.glob("replay*")] == [read_checkpoint(run)["replay"]]
     assert summary["global_step"] >= 56 and run_folder(tmp_path) == run
     logged = scalars(run)
@@ -132,7 +189,16 @@ def test_resume_without_a_saved_replay_fills_a_new_one(small, monkeypatch, tmp_p
         return sample(self, size)
 
     monkeypatch.setattr(small.Replay, "sample", watch)
-    small.train(tiny(small, tmp_path, resume=str(run), total_timesteps=80, learning_starts=20, train_frequency=1))
+    small.train(
+        tiny(
+            small,
+            tmp_path,
+            resume=str(run),
+            total_timesteps=80,
+            learning_starts=20,
+            train_frequency=1,
+        )
+    )
     assert filled[0] == 10
 
 
@@ -201,7 +267,9 @@ def test_kill_at_10_random_moments(name, tmp_path):
     """Would break: a checkpoint or a replay written in place; one removed before the checkpoint that names it; parts of
     replays left behind."""
     (tmp_path / "killer.py").write_text(KILLER)
-    process = command_line(name, tmp_path, script=tmp_path / "killer.py", cwd=tmp_path, PYTHONPATH=str(ROOT / "tests"))
+    process = command_line(
+        name, tmp_path, script=tmp_path / "killer.py", cwd=tmp_path, PYTHONPATH=str(ROOT / "tests")
+    )
     output, errors = process.communicate(timeout=400)
     assert process.returncode == 0, errors
     steps, replays = json.loads(output.splitlines()[-1])
@@ -232,10 +300,14 @@ def test_stop_saves_first(small, monkeypatch, tmp_path, capsys, number, where):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "number"), [*zip(ATARI, itertools.cycle([signal.SIGTERM, signal.SIGINT]))])
+@pytest.mark.parametrize(
+    ("name", "number"), [*zip(ATARI, itertools.cycle([signal.SIGTERM, signal.SIGINT]))]
+)
 def test_signal_from_outside(name, number, tmp_path):
     """Would break: a signal that ends in a traceback or in another status when it comes at any moment."""
-    process = command_line("--total-timesteps", 10**7, "--num-envs", 2, script=ALGOS / f"{name}.py", cwd=tmp_path)
+    process = command_line(
+        "--total-timesteps", 10**7, "--num-envs", 2, script=ALGOS / f"{name}.py", cwd=tmp_path
+    )
     while not list(tmp_path.glob("runs/*/checkpoint.pt")) and process.poll() is None:
         time.sleep(0.05)
     time.sleep(0.5)
@@ -249,7 +321,11 @@ def test_signal_from_outside(name, number, tmp_path):
 @pytest.mark.parametrize("kind", ["text", "pickle", "torch", "missing", "list", "other"])
 def test_foreign_file_as_resume(small, tmp_path, capsys, kind):
     """Would break: a checkpoint that runs code when it is read; a traceback for a wrong path."""
-    path, trap, other = tmp_path / "checkpoint.pt", tmp_path / "trap", ATARI[ATARI.index(small.__name__) - 1]
+    path, trap, other = (
+        tmp_path / "checkpoint.pt",
+        tmp_path / "trap",
+        ATARI[ATARI.index(small.__name__) - 1],
+    )
     if kind == "text":
         path.write_text("hello")
     elif kind == "pickle":
@@ -264,7 +340,12 @@ def test_foreign_file_as_resume(small, tmp_path, capsys, kind):
         small.train(tiny(small, tmp_path, resume=str(path)))
     assert stopped.value.code == 2
     output, errors = capsys.readouterr()
-    assert output == "" and len(errors.splitlines()) == 1 and "--resume" in errors and str(path) in errors
+    assert (
+        output == ""
+        and len(errors.splitlines()) == 1
+        and "--resume" in errors
+        and str(path) in errors
+    )
     assert kind != "other" or other in errors
     assert not trap.exists() and not (tmp_path / "runs").exists()
 
@@ -274,13 +355,13 @@ def test_resume_of_another_game(small, tmp_path, capsys):
     small.train(tiny(small, tmp_path / "first"))
     nothing = tmp_path / "second"
     nothing.mkdir(), capsys.readouterr()
-    args = tiny(small, nothing, resume=str(run_folder(tmp_path / "first")), env_id="PongNoFrameskip-v4")
+    args = tiny(
+        small, nothing, resume=str(run_folder(tmp_path / "first")), env_id="PongNoFrameskip-v4"
+    )
     refused(small, args, capsys, nothing, "--resume", "BreakoutNoFrameskip-v4")
 
 
-COUNTS = (
-    "num_envs num_steps num_minibatches update_epochs total_timesteps eval_episodes checkpoint_frequency batch_size"
-)
+COUNTS = "num_envs num_steps num_minibatches update_epochs total_timesteps eval_episodes checkpoint_frequency batch_size"
 COUNTS += " train_frequency target_network_frequency buffer_size learning_starts"
 SHARES = "start_e end_e eval_e tau gamma gae_lambda"
 BAD = [
@@ -326,7 +407,9 @@ def test_refused(name, monkeypatch, tmp_path, capsys):
     tried = 0
     for flags, words in BAD:
         key = next(iter(flags))
-        if hasattr(algo.Args, key) and not (name == "dqn_atari" and flags == {"total_timesteps": 15}):
+        if hasattr(algo.Args, key) and not (
+            name == "dqn_atari" and flags == {"total_timesteps": 15}
+        ):
             refused(algo, tiny(algo, tmp_path, **flags), capsys, tmp_path, flag(key), *words)
             tried += 1
     assert tried > 30
@@ -335,11 +418,15 @@ def test_refused(name, monkeypatch, tmp_path, capsys):
 def test_non_finite_loss_stops_the_run(small, tmp_path, capsys):
     """Would break: a run that goes on with weights that are not numbers, or saves them."""
     with pytest.raises(SystemExit) as stopped:
-        small.train(tiny(small, tmp_path, learning_rate=1e30, total_timesteps=1000, checkpoint_frequency=1))
+        small.train(
+            tiny(small, tmp_path, learning_rate=1e30, total_timesteps=1000, checkpoint_frequency=1)
+        )
     assert stopped.value.code not in (0, None)
     (line,) = capsys.readouterr().err.splitlines()
     assert "loss" in line and re.search(r"step \d+", line)
-    assert all(value.isfinite().all() for value in read_checkpoint(run_folder(tmp_path))["agent"].values())
+    assert all(
+        value.isfinite().all() for value in read_checkpoint(run_folder(tmp_path))["agent"].values()
+    )
 
 
 def test_videos_show_the_evaluated_games(atari, monkeypatch, tmp_path):
@@ -362,7 +449,9 @@ def test_videos_show_the_evaluated_games(atari, monkeypatch, tmp_path):
         return envs, obs, info
 
     monkeypatch.setattr(atari, "make_envs", watched)
-    atari.train(tiny(atari, tmp_path, env_id="ShortBreakout-v4", capture_video=True, eval_episodes=4))
+    atari.train(
+        tiny(atari, tmp_path, env_id="ShortBreakout-v4", capture_video=True, eval_episodes=4)
+    )
     films = sorted((run_folder(tmp_path) / "videos").rglob("*.mp4"))
     assert [film.name for film in films] == ["env-0.mp4", "env-1.mp4", "env-2.mp4"]
     for i, film in enumerate(films):
@@ -372,9 +461,13 @@ def test_videos_show_the_evaluated_games(atari, monkeypatch, tmp_path):
         assert (frames.max(-1).astype(int) - frames.min(-1)).max() > 100  # in colour
         errors = []  # of each frame from what each of the four saw then
         for frame, (grey, _) in zip(frames, seen):
-            small = cv2.resize(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), (84, 84), interpolation=cv2.INTER_AREA)
+            small = cv2.resize(
+                cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), (84, 84), interpolation=cv2.INTER_AREA
+            )
             errors.append([np.abs(small.astype(int) - one).mean() for one in grey])
-        assert np.max(errors, axis=0)[i] < 3 and np.argmin(np.sum(errors, axis=0)) == i, np.sum(errors, axis=0)
+        assert np.max(errors, axis=0)[i] < 3 and np.argmin(np.sum(errors, axis=0)) == i, np.sum(
+            errors, axis=0
+        )
 
 
 @pytest.mark.slow

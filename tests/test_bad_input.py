@@ -14,7 +14,10 @@ BAD = [
     ({"env_id": ""}, []),
     ({"env_id": "no_such_module:Pendulum-v1"}, ["PYTHONPATH"]),
     ({"env_id": "Pendulum-v1@!"}, []),
-    ({"env_id": "WalkerWalk-v1"}, ["gymnasium"]),  # tiny() asks for Gymnasium, which does not have it
+    (
+        {"env_id": "WalkerWalk-v1"},
+        ["gymnasium"],
+    ),  # tiny() asks for Gymnasium, which does not have it
     ({"env_id": "Counter-v0", "env_backend": "envpool"}, ["envpool"]),
     ({"env_id": "CartPole-v1"}, ["ppo.py"]),  # Discrete actions
     ({"env_id": "CartPole-v1", "env_backend": "envpool"}, ["ppo.py"]),
@@ -74,7 +77,9 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-@pytest.mark.parametrize(("flags", "words"), BAD, ids=lambda value: str(value) if isinstance(value, dict) else "")
+@pytest.mark.parametrize(
+    ("flags", "words"), BAD, ids=lambda value: str(value) if isinstance(value, dict) else ""
+)
 def test_refused(algo, monkeypatch, tmp_path, capsys, flags, words):
     """Would break: a traceback, a run that fails after an hour, an empty run folder."""
     for package in ("wandb", "moviepy"):
@@ -93,7 +98,11 @@ def hide(monkeypatch, package: str) -> None:
                 raise ModuleNotFoundError(f"No module named {name!r}")
 
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == package else find(name, *rest))
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *rest: None if name == package else find(name, *rest),
+    )
     monkeypatch.delitem(sys.modules, package, raising=False)
     monkeypatch.setattr(sys, "meta_path", [Nowhere(), *sys.meta_path])
 

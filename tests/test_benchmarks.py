@@ -31,18 +31,31 @@ def test_sb3_run_folder(tmp_path):
     """Would break: a run of stable-baselines3 that plot.py or sweep.py cannot read; returns of normalised rewards."""
     flags = "--env-id Pendulum-v1 --total-timesteps 8192 --eval-episodes 3 --seed 4"
     _, summary = finish("benchmarks/sb3_ppo.py", flags, tmp_path)
-    assert summary["global_step"] == 8192 and summary["args"]["seed"] == 4 and len(summary["eval_returns"]) == 3
-    assert -2000 < summary["eval_return_mean"] < -100 and -2000 < summary["train_return_last100"] < -100
+    assert (
+        summary["global_step"] == 8192
+        and summary["args"]["seed"] == 4
+        and len(summary["eval_returns"]) == 3
+    )
+    assert (
+        -2000 < summary["eval_return_mean"] < -100
+        and -2000 < summary["train_return_last100"] < -100
+    )
     status, out, err = run("scripts/plot.py", "runs", "--export", "results/sb3.csv", cwd=tmp_path)
     assert status == 0, err
     with (tmp_path / "results/sb3.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row["metric"] == "charts/episodic_return"]
-    assert {row["step"] for row in rows} == {"4096", "8192"} and {row["exp_name"] for row in rows} == {"sb3_ppo"}
+    assert {row["step"] for row in rows} == {"4096", "8192"} and {
+        row["exp_name"] for row in rows
+    } == {"sb3_ppo"}
 
 
 def test_sb3_bad_input(tmp_path):
     status, out, err = run("benchmarks/sb3_ppo.py", "--env-id", "Hopper-v5", cwd=tmp_path)
-    assert (status, out, list(tmp_path.iterdir())) == (1, "", []) and "has no tuned settings here" in err
+    assert (status, out, list(tmp_path.iterdir())) == (
+        1,
+        "",
+        [],
+    ) and "has no tuned settings here" in err
 
 
 @pytest.fixture
@@ -56,11 +69,22 @@ def test_sb3_on_atari(tmp_path):
     """Would break: a run of stable-baselines3 that plot.py or sweep.py cannot read."""
     flags = "--algo A2C --total-timesteps 4000 --eval-episodes 1 --seed 3"
     folder, summary = finish("benchmarks/sb3_atari.py", flags, tmp_path)
-    assert folder.name.startswith("BreakoutNoFrameskip-v4__sb3_a2c__3__") and summary["global_step"] == 4000
+    assert (
+        folder.name.startswith("BreakoutNoFrameskip-v4__sb3_a2c__3__")
+        and summary["global_step"] == 4000
+    )
     assert len(summary["eval_returns"]) == 1 and 0 <= summary["train_return_last100"] < 10
-    status, out, err = run("benchmarks/sb3_atari.py", "--env-id", "ALE/Breakout-v5", cwd=tmp_path / "runs")
-    assert (status, out, len(list((tmp_path / "runs").iterdir()))) == (1, "", 1) and "skips frames" in err
-    flags = "--dry-run --scripts benchmarks/sb3_atari.py --env-ids PongNoFrameskip-v4 --seeds 1".split()
+    status, out, err = run(
+        "benchmarks/sb3_atari.py", "--env-id", "ALE/Breakout-v5", cwd=tmp_path / "runs"
+    )
+    assert (status, out, len(list((tmp_path / "runs").iterdir()))) == (
+        1,
+        "",
+        1,
+    ) and "skips frames" in err
+    flags = (
+        "--dry-run --scripts benchmarks/sb3_atari.py --env-ids PongNoFrameskip-v4 --seeds 1".split()
+    )
     status, out, err = run("scripts/sweep.py", *flags, cwd=ROOT)
     assert status == 0, err
 
@@ -78,7 +102,10 @@ def test_sb3_is_evaluated_by_whole_games(sb3_atari):
         def step(self, actions):
             self.steps += 1
             ended = [self.steps % (i + 2) == 0 for i in range(2)]
-            infos = [{"episode": {"r": 10 * self.steps + i}} if ends else {} for i, ends in enumerate(ended)]
+            infos = [
+                {"episode": {"r": 10 * self.steps + i}} if ends else {}
+                for i, ends in enumerate(ended)
+            ]
             return [0, 0], [1, 1], [True, True], infos
 
     class Model:
@@ -90,9 +117,15 @@ def test_sb3_is_evaluated_by_whole_games(sb3_atari):
 
 def test_sb3_gets_our_settings_on_atari(sb3_atari):
     """Would break: a flag of ours that the peer does not get, or gets in another meaning."""
-    ppo, a2c = (sb3_atari.ours(algo, "BreakoutNoFrameskip-v4", 4096, 8192) for algo in ("PPO", "A2C"))
-    rates = [ppo["learning_rate"](1 - done / 4096) for done in (0, 1024, 2048, 4096)]  # after that many steps
-    assert rates == pytest.approx([2.5e-4, 2.5e-4, 2.5e-4 * 7 / 8, 2.5e-4 * 5 / 8])  # ours at the rollout's start
+    ppo, a2c = (
+        sb3_atari.ours(algo, "BreakoutNoFrameskip-v4", 4096, 8192) for algo in ("PPO", "A2C")
+    )
+    rates = [
+        ppo["learning_rate"](1 - done / 4096) for done in (0, 1024, 2048, 4096)
+    ]  # after that many steps
+    assert rates == pytest.approx(
+        [2.5e-4, 2.5e-4, 2.5e-4 * 7 / 8, 2.5e-4 * 5 / 8]
+    )  # ours at the rollout's start
     assert a2c.pop("learning_rate")(0) == pytest.approx(7e-4 * (1 - (4096 - 80) / 8192))
     shared = {"gamma": 0.99, "max_grad_norm": 0.5, "ent_coef": 0.01, "vf_coef": 0.25}
     given = {key: value for key, value in ppo.items() if key != "learning_rate"}
@@ -110,7 +143,12 @@ def test_sb3_gets_our_settings_on_atari(sb3_atari):
 def test_walk(tmp_path):
     """Most untrained walkers that are shaken fall. Would break: falls not seen, noise not applied."""
     flags = "--total-timesteps 512 --num-envs 4 --num-steps 8 --eval-episodes 1".split()
-    subprocess.run([sys.executable, ALGOS / "ppo_continuous.py", *flags], cwd=tmp_path, check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, ALGOS / "ppo_continuous.py", *flags],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+    )
     (folder,) = (tmp_path / "runs").iterdir()
     flags = folder, "--episodes", 4, "--noise", 0, 1.5, "--output", "results/walk.csv"
     status, out, err = run("benchmarks/walk.py", *flags, cwd=tmp_path)
@@ -122,7 +160,9 @@ def test_walk(tmp_path):
     assert rows[shaken, "falls_percent"] >= 50 and rows[shaken, "eval_return_mean"] < -80
     assert rows[calm, "eval_return_mean"] != rows[shaken, "eval_return_mean"]
     assert (
-        rows[shaken, "eval_return_min"] <= rows[shaken, "return_of_worst_tenth"] <= rows[shaken, "eval_return_median"]
+        rows[shaken, "eval_return_min"]
+        <= rows[shaken, "return_of_worst_tenth"]
+        <= rows[shaken, "eval_return_median"]
     )
     status, _, err = run("scripts/plot.py", "results/walk.csv", cwd=tmp_path)
     assert status == 0, err
@@ -135,9 +175,19 @@ def test_speed_of_discrete_actions(tmp_path):
     status, out, err = run("benchmarks/speed.py", *flags.split(), cwd=tmp_path)
     assert status == 0, err
     with (tmp_path / "speed.csv").open() as file:
-        sps = {row["exp_name"]: float(row["value"]) for row in csv.DictReader(file) if row["metric"] == "sps"}
-    rows = [[cell.strip() for cell in line.split("|")] for line in out.splitlines() if line.startswith("| CartPole")]
+        sps = {
+            row["exp_name"]: float(row["value"])
+            for row in csv.DictReader(file)
+            if row["metric"] == "sps"
+        }
+    rows = [
+        [cell.strip() for cell in line.split("|")]
+        for line in out.splitlines()
+        if line.startswith("| CartPole")
+    ]
     assert [row[2:4] for row in rows] == [["DQN", settings] for settings in SETTINGS]
     for _, _, case, settings, _, _, _, ratio, *_ in rows:
         peers = [sps[name] for name in sps if name.startswith(f"{case} {SETTINGS[settings]}")]
-        assert len(peers) == 2 and float(ratio.split()[0]) == pytest.approx(sps[f"{case} ours"] / max(peers), abs=0.051)
+        assert len(peers) == 2 and float(ratio.split()[0]) == pytest.approx(
+            sps[f"{case} ours"] / max(peers), abs=0.051
+        )

@@ -13,7 +13,11 @@ from conftest import ROOT
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from gymnasium.utils.env_checker import check_env
 
-PIXELS, ENDLESS, PHYSICS = "envs:CartPolePixels-v0", "envs:CartPoleEndless-v0", "envs:PhysicsCartPole-v0"
+PIXELS, ENDLESS, PHYSICS = (
+    "envs:CartPolePixels-v0",
+    "envs:CartPoleEndless-v0",
+    "envs:PhysicsCartPole-v0",
+)
 PLATE, PLATE_BOX = "envs:BalancingPlate-v0", "envs:BalancingPlateContinuous-v0"
 STACKED = "envs:BalancingPlateStacked-v0"
 MUJOCO = [PHYSICS, PLATE, PLATE_BOX, STACKED]
@@ -77,9 +81,15 @@ def test_mujoco_rendering():
     from MuJoCo's pictures."""
     reasons = {}
     for backend in ("egl", "osmesa"):
-        variables = os.environ | {"MUJOCO_GL": backend, "PYOPENGL_PLATFORM": backend, "OMP_NUM_THREADS": "1"}
+        variables = os.environ | {
+            "MUJOCO_GL": backend,
+            "PYOPENGL_PLATFORM": backend,
+            "OMP_NUM_THREADS": "1",
+        }
         command = [sys.executable, "-c", RENDERING.format(root=str(ROOT))]
-        done = subprocess.run(command, env=variables, cwd=ROOT, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(
+            command, env=variables, cwd=ROOT, capture_output=True, text=True, timeout=120
+        )
         if done.returncode == 0:
             return
         assert "no GL: " in done.stderr, done.stderr
@@ -102,8 +112,12 @@ def test_window_can_be_opened_again():
 def test_import_needs_no_display_and_no_engine():
     """Would break: `import envs` that loads MuJoCo, pygame or OpenGL, or opens a window."""
     script = "import sys, envs; print([name for name in ('mujoco', 'pygame', 'OpenGL', 'cv2') if name in sys.modules])"
-    variables = {key: value for key, value in os.environ.items() if key not in ("DISPLAY", "SDL_VIDEODRIVER")}
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=variables, capture_output=True, text=True)
+    variables = {
+        key: value for key, value in os.environ.items() if key not in ("DISPLAY", "SDL_VIDEODRIVER")
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, env=variables, capture_output=True, text=True
+    )
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
 
@@ -167,7 +181,9 @@ def balance(state) -> int:
     return int(np.dot((0.1, 0.3, 4, 1), state) > 0)
 
 
-@pytest.mark.parametrize("arguments", [{"frame_skip": 0}, {"frame_stack": 0}, {"max_steps": -1}, {"width": 0}])
+@pytest.mark.parametrize(
+    "arguments", [{"frame_skip": 0}, {"frame_stack": 0}, {"max_steps": -1}, {"width": 0}]
+)
 def test_pixels_refuse_bad_arguments(arguments):
     """Would break: an empty observation or an endless loop in place of an error that names the argument."""
     with pytest.raises(ValueError, match=next(iter(arguments))):
@@ -177,7 +193,11 @@ def test_pixels_refuse_bad_arguments(arguments):
 @pytest.mark.parametrize("policy", ["random", "balance"])
 def test_pixels_are_cartpole_at_frame_skip_1(policy):
     """Would break: another start, reward, end or time limit than CartPole-v1's."""
-    ours, theirs, rng = gym.make(PIXELS, frame_skip=1), gym.make("CartPole-v1"), np.random.default_rng(0)
+    ours, theirs, rng = (
+        gym.make(PIXELS, frame_skip=1),
+        gym.make("CartPole-v1"),
+        np.random.default_rng(0),
+    )
     for seed in range(10 if policy == "random" else 1):
         ours.reset(seed=seed)
         state, _ = theirs.reset(seed=seed)
@@ -265,7 +285,9 @@ def test_reference_line():
     bare, lined = picture(1.0, 0.1), picture(1.0, 0.1, reference_line=True)
     changed = bare != lined
     assert changed[:, 41:43].all() and changed.sum() == 2 * 84 and set(lined[:, 41:43].flat) == {64}
-    assert np.array_equal(picture(0, 0)[10:78, 41:43], picture(0, 0, reference_line=True)[10:78, 41:43])
+    assert np.array_equal(
+        picture(0, 0)[10:78, 41:43], picture(0, 0, reference_line=True)[10:78, 41:43]
+    )
     assert np.array_equal(picture(0, 0), picture(0, 0)[:, ::-1])  # x = 0 is the line's place
 
 
@@ -327,7 +349,13 @@ def test_endless_cartpole():
 def test_physics_cartpole_is_cartpole_five_times_heavier():
     """Would break: other masses, lengths or inertias, a force of another size or to the other side."""
     env, bare = gym.make(PHYSICS).unwrapped, CartPoleEnv()
-    bare.masscart, bare.masspole, bare.force_mag, bare.gravity, bare.tau = 5.0, 0.5, 50.0, 9.81, 5e-5
+    bare.masscart, bare.masspole, bare.force_mag, bare.gravity, bare.tau = (
+        5.0,
+        0.5,
+        50.0,
+        9.81,
+        5e-5,
+    )
     bare.total_mass, bare.polemass_length = 5.5, 0.25
     obs, _ = env.reset(seed=0)
     for action in (1, 0, 0, 1, 1):
@@ -359,7 +387,12 @@ def test_physics_cartpole_can_be_held():
         assert np.abs(obs).max() <= 0.05
         for step in range(1, 501):
             obs, reward, terminated, truncated, _ = env.step(balance(obs))
-            assert reward == 1 and not terminated and truncated == (step == 500) and obs in env.observation_space
+            assert (
+                reward == 1
+                and not terminated
+                and truncated == (step == 500)
+                and obs in env.observation_space
+            )
 
 
 # ------------------------------------------------------------------------------------------------ Ball on a plate
@@ -389,7 +422,9 @@ def test_ball_neither_sinks_nor_bounces():
     env = gym.make(PLATE).unwrapped
     env.reset(seed=0)
     env.data.qpos[2:4] = 0
-    heights = np.array([no_torque(env)[2] for _ in range(100)]) - 0.18  # above where a ball on the plate has its centre
+    heights = (
+        np.array([no_torque(env)[2] for _ in range(100)]) - 0.18
+    )  # above where a ball on the plate has its centre
     assert heights[25:].max() < 1e-4 and heights.min() > -0.004
     assert np.abs(heights[-50:]).max() < 2e-4
 
@@ -401,7 +436,10 @@ def test_ball_rolls_without_slipping(axis):
     env.reset(seed=0)
     env.data.qpos[2:5] = 0, 0, 0.18
     env.model.dof_damping[:2] = 1e6  # hold the plate, and tilt the world
-    env.model.opt.gravity[axis], env.model.opt.gravity[2] = 9.81 * np.sin(0.02), -9.81 * np.cos(0.02)
+    env.model.opt.gravity[axis], env.model.opt.gravity[2] = (
+        9.81 * np.sin(0.02),
+        -9.81 * np.cos(0.02),
+    )
     for _ in range(30):
         obs = no_torque(env)
     assert obs[3 + axis] == pytest.approx(5 / 7 * 9.81 * np.sin(0.02) * 0.3, rel=0.02)
@@ -410,13 +448,17 @@ def test_ball_rolls_without_slipping(axis):
 @PLATES
 def test_torques_turn_their_axis_their_way(env_id):
     """Would break: an action that turns the wrong axis or the wrong way, another torque or another inertia."""
-    actions = range(4) if env_id == PLATE else np.array([[1, 0], [-1, 0], [0, 1], [0, -1]], np.float32)
+    actions = (
+        range(4) if env_id == PLATE else np.array([[1, 0], [-1, 0], [0, 1], [0, -1]], np.float32)
+    )
     for action, expected in zip(actions, ((1, 0), (-1, 0), (0, 1), (0, -1))):
         env = gym.make(env_id).unwrapped
         env.reset(seed=0)
         for _ in range(15):  # the ball is in the air
             obs, *_ = env.step(action)
-        np.testing.assert_allclose(obs[6:], np.array(expected) * 0.0003 / INERTIA * 0.15**2 / 2, rtol=0.03, atol=1e-9)
+        np.testing.assert_allclose(
+            obs[6:], np.array(expected) * 0.0003 / INERTIA * 0.15**2 / 2, rtol=0.03, atol=1e-9
+        )
 
 
 def test_continuous_torques_are_proportional_and_clipped():
@@ -450,7 +492,11 @@ def tilt(obs: np.ndarray, continuous: bool):
     damping, square, slope = 0.0005 / INERTIA, 2.2**2, 5 / 7 * 9.81
     k_angle, k_speed = damping**2 / 4 + 2 * square, damping * square / slope
     k_place = square**2 / slope + 0.0007 * 9.81 / INERTIA
-    torque = k_place * np.array([y, -x]) + k_speed * np.array([speed_y, -speed_x]) - k_angle * np.array([pitch, roll])
+    torque = (
+        k_place * np.array([y, -x])
+        + k_speed * np.array([speed_y, -speed_x])
+        - k_angle * np.array([pitch, roll])
+    )
     if continuous:
         return (torque * INERTIA / 0.0003).clip(-1, 1).astype(np.float32)
     axis = int(abs(torque[1]) > abs(torque[0]))
@@ -483,7 +529,10 @@ def test_stacked_plate():
     plate, stack = gym.make(PLATE), gym.make(STACKED)
     assert stack.spec.max_episode_steps * 4 == plate.spec.max_episode_steps
     assert stack.observation_space.shape == (24,) and stack.action_space == plate.action_space
-    centre, units = np.array([0, 0, 0.18, 0, 0, 0, 0, 0]), np.array([0.05] * 3 + [0.2] * 3 + [0.05] * 2)
+    centre, units = (
+        np.array([0, 0, 0.18, 0, 0, 0, 0, 0]),
+        np.array([0.05] * 3 + [0.2] * 3 + [0.05] * 2),
+    )
     seen, obs = [plate.reset(seed=3)[0]] * 3, stack.reset(seed=3)[0]
     for step in range(60):
         np.testing.assert_allclose(obs, ((seen[-3:] - centre) / units).ravel(), atol=1e-5)

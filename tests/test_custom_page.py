@@ -12,8 +12,15 @@ from conftest import ROOT
 
 PAGE = (ROOT / "docs" / "custom-environments.md").read_text()
 MODULE, CHECK = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-LINES = [line for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
-TRAIN, (TIME,) = [line for line in LINES if "algos/" in line], [line for line in LINES if "timeit" in line]
+LINES = [
+    line
+    for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
+    for line in block.splitlines()
+]
+TRAIN, (TIME,) = (
+    [line for line in LINES if "algos/" in line],
+    [line for line in LINES if "timeit" in line],
+)
 
 
 @pytest.fixture
@@ -27,7 +34,9 @@ def folder(tmp_path):
 
 def run(line: str, folder) -> str:
     line = line.replace(" python ", f" OMP_NUM_THREADS=1 {sys.executable} ")
-    process = subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True, timeout=240)
+    process = subprocess.run(
+        ["bash", "-c", line], cwd=folder, capture_output=True, text=True, timeout=240
+    )
     assert process.returncode == 0, process.stderr
     return process.stdout
 
@@ -48,7 +57,9 @@ def test_commands_train(folder, number):
     run(TRAIN[number], folder)
     (summary,) = folder.glob("runs/*/summary.json")
     found = json.loads(summary.read_text())
-    assert found["env_id"].startswith("point:Point") and summary.parent.name.startswith("point-Point")
+    assert found["env_id"].startswith("point:Point") and summary.parent.name.startswith(
+        "point-Point"
+    )
     assert 83 < found["eval_return_mean"] < 92
 
 

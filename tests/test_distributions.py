@@ -5,7 +5,14 @@ import numpy as np
 import pytest
 import torch
 from conftest import no_noise
-from torch.distributions import AffineTransform, Gumbel, Laplace, Normal, TanhTransform, TransformedDistribution
+from torch.distributions import (
+    AffineTransform,
+    Gumbel,
+    Laplace,
+    Normal,
+    TanhTransform,
+    TransformedDistribution,
+)
 
 OBS_DIM = 3
 LOW, HIGH = np.array([-2.0, -0.5], dtype=np.float32), np.array([1.0, 3.0], dtype=np.float32)
@@ -32,7 +39,9 @@ def make_agent(algo, distribution: str, squash: bool = False):
 
 
 def reference(agent, distribution: str, squash: bool, x):
-    base = BASES[distribution](agent.actor_mean(x), agent.actor_logstd.exp().expand(len(x), -1), validate_args=False)
+    base = BASES[distribution](
+        agent.actor_mean(x), agent.actor_logstd.exp().expand(len(x), -1), validate_args=False
+    )
     if not squash:
         return base
     low, high = torch.tensor(LOW, dtype=torch.float64), torch.tensor(HIGH, dtype=torch.float64)
@@ -51,8 +60,13 @@ def integral(distribution: str, mean: float, std: float, low: float, high: float
 def kolmogorov_smirnov(uniform: torch.Tensor) -> float:
     """sqrt(n) x the largest distance between the empirical distribution and the uniform one, per column."""
     n = len(uniform)
-    ordered, grid = uniform.sort(dim=0).values, torch.arange(n + 1, dtype=torch.float64)[:, None] / n
-    return n**0.5 * torch.maximum((ordered - grid[:-1]).abs(), (ordered - grid[1:]).abs()).max().item()
+    ordered, grid = (
+        uniform.sort(dim=0).values,
+        torch.arange(n + 1, dtype=torch.float64)[:, None] / n,
+    )
+    return (
+        n**0.5 * torch.maximum((ordered - grid[:-1]).abs(), (ordered - grid[1:]).abs()).max().item()
+    )
 
 
 @each_distribution
@@ -60,7 +74,10 @@ def kolmogorov_smirnov(uniform: torch.Tensor) -> float:
 def test_logprob_and_its_gradient(algo, distribution, squash):
     """Would break: a density without its scale, a change of variables with a wrong sign, factor or axis."""
     agent = make_agent(algo, distribution, squash)
-    x, u = torch.randn(50, OBS_DIM, dtype=torch.float64), 1.5 * torch.randn(50, 2, dtype=torch.float64)
+    x, u = (
+        torch.randn(50, OBS_DIM, dtype=torch.float64),
+        1.5 * torch.randn(50, 2, dtype=torch.float64),
+    )
     _, logprob, _ = agent.get_action(x, u)
     value = agent.to_env(u) if squash else u
     expected = reference(agent, distribution, squash, x).log_prob(value).sum(-1)
@@ -84,7 +101,9 @@ def test_entropy_is_the_closed_form(algo, distribution):
     expected = reference(agent, distribution, False, x).entropy().sum(-1)
     assert entropy.shape == (20,)
     torch.testing.assert_close(entropy, expected)
-    torch.testing.assert_close(*(torch.autograd.grad(e.sum(), agent.actor_logstd)[0] for e in (entropy, expected)))
+    torch.testing.assert_close(
+        *(torch.autograd.grad(e.sum(), agent.actor_logstd)[0] for e in (entropy, expected))
+    )
 
 
 @each_distribution
@@ -94,16 +113,25 @@ def test_squashed_entropy_estimate_is_unbiased(algo, distribution):
     agent = make_agent(algo, distribution, squash=True)
     x = torch.randn(1, OBS_DIM, dtype=torch.float64)
     mean, std = agent.actor_mean(x)[0].tolist(), agent.actor_logstd.exp().tolist()
-    stored = torch.zeros(n, 2, dtype=torch.float64)  # the update's call: the entropy must not depend on this action
+    stored = torch.zeros(
+        n, 2, dtype=torch.float64
+    )  # the update's call: the entropy must not depend on this action
     _, _, entropy = agent.get_action(x.expand(n, -1), stored)
-    expected = sum(map(lambda *one: integral(distribution, *one), mean, std, LOW.tolist(), HIGH.tolist()))
+    expected = sum(
+        map(lambda *one: integral(distribution, *one), mean, std, LOW.tolist(), HIGH.tolist())
+    )
     assert entropy.mean().item() == pytest.approx(expected, abs=5 * entropy.std().item() / n**0.5)
     _, _, unsquashed = make_agent(algo, distribution).get_action(x)
-    assert abs(unsquashed.item() - expected) > 0.3  # so that leaving the correction out would be seen
+    assert (
+        abs(unsquashed.item() - expected) > 0.3
+    )  # so that leaving the correction out would be seen
 
     gradient, step = torch.autograd.grad(entropy.mean(), agent.actor_logstd)[0], 1e-4
     for i in range(2):
-        around = [integral(distribution, mean[i], std[i] * np.exp(d), LOW[i], HIGH[i]) for d in (step, -step)]
+        around = [
+            integral(distribution, mean[i], std[i] * np.exp(d), LOW[i], HIGH[i])
+            for d in (step, -step)
+        ]
         assert gradient[i].item() == pytest.approx((around[0] - around[1]) / (2 * step), abs=0.03)
 
 
@@ -141,8 +169,14 @@ def test_far_out_is_finite(algo, distribution, squash, u):
     x, action = torch.randn(4, OBS_DIM), torch.full((4, 2), u)
     _, logprob, entropy = agent.get_action(x, action)
     (logprob.mean() + entropy.mean()).backward()
-    assert logprob.isfinite().all() and entropy.isfinite().all() and agent.to_env(action).isfinite().all()
-    assert all(p.grad.isfinite().all() for p in [*agent.actor_mean.parameters(), agent.actor_logstd])
+    assert (
+        logprob.isfinite().all()
+        and entropy.isfinite().all()
+        and agent.to_env(action).isfinite().all()
+    )
+    assert all(
+        p.grad.isfinite().all() for p in [*agent.actor_mean.parameters(), agent.actor_logstd]
+    )
     scale = torch.tensor((HIGH - LOW) / 2)
     exact = scale.log() + 2 * (np.log(2) - 50)  # log(1 - tanh(u)^2) = 2 log(2) - 2 |u| this far out
     torch.testing.assert_close(agent.log_slope(action), exact.expand(4, -1))
@@ -155,7 +189,9 @@ def test_extreme_random_numbers_give_finite_actions(algo, distribution, monkeypa
     x = torch.randn(4, OBS_DIM)
     for value in (0.0, 1 - 2**-24):
         with monkeypatch.context() as patch:
-            patch.setattr(torch, "rand_like", lambda like, value=value: torch.full_like(like, value))
+            patch.setattr(
+                torch, "rand_like", lambda like, value=value: torch.full_like(like, value)
+            )
             patch.setattr(torch, "rand", lambda *shape, value=value, **_: torch.full(shape, value))
             action, logprob, _ = agent.get_action(x)
         assert action.isfinite().all() and logprob.isfinite().all()

@@ -27,7 +27,10 @@ def record(small, monkeypatch, tmp_path):
         updates, choices, get_action = [], [], small.Agent.get_action
 
         def before_update(agent, target_agent, optimizer, args, batch, *_):
-            both = [[p.detach().clone() for p in network.parameters()] for network in (agent, target_agent)]
+            both = [
+                [p.detach().clone() for p in network.parameters()]
+                for network in (agent, target_agent)
+            ]
             updates.extend([(len(FakeAtari.rows), *both)] * (len(batch[0]) // args.batch_size))
 
         def choose(agent, obs, epsilon):
@@ -58,7 +61,13 @@ def test_updates(record, num_envs, frequency):
 @pytest.mark.parametrize(("frequency", "tau"), [(5, 1.0), (5, 0.3), (1, 0.1), (16, 1.0)])
 def test_target_network(record, frequency, tau):
     """Would break: a copy that is missed when the frequency is no multiple of the steps of a row; the wrong share."""
-    flags = dict(num_envs=3, train_frequency=1, learning_starts=9, target_network_frequency=frequency, tau=tau)
+    flags = dict(
+        num_envs=3,
+        train_frequency=1,
+        learning_starts=9,
+        target_network_frequency=frequency,
+        tau=tau,
+    )
     updates, _ = record(learning_rate=0.01, **flags)
     firsts = [next(group) for _, group in itertools.groupby(updates, key=lambda update: update[0])]
     assert all(torch.equal(*pair) for pair in zip(firsts[0][1], firsts[0][2]))
@@ -97,7 +106,9 @@ def test_each_environment_explores_for_itself(atari):
     others = torch.bincount((action - best)[action != best] % 4, minlength=4)[1:] / rows
     assert others.tolist() == pytest.approx([0.1] * 3, abs=0.01)
     agent.forward = None  # not needed
-    assert torch.bincount(agent.get_action(obs, 1.0)).div(rows).tolist() == pytest.approx([0.25] * 4, abs=0.015)
+    assert torch.bincount(agent.get_action(obs, 1.0)).div(rows).tolist() == pytest.approx(
+        [0.25] * 4, abs=0.015
+    )
 
 
 def test_first_update_has_something_to_draw(record):
@@ -118,6 +129,8 @@ def test_losses_are_those_of_the_updates(small, monkeypatch, tmp_path):
     small.train(tiny_atari(small, tmp_path, num_envs=1, train_frequency=1))
     logged = scalars(run_folder(tmp_path))
     means = torch.stack(returned).mean(0).tolist()
-    assert [logged[key][0][1] for key in ("losses/td_loss", "losses/q_values")] == pytest.approx(means, rel=1e-5)
+    assert [logged[key][0][1] for key in ("losses/td_loss", "losses/q_values")] == pytest.approx(
+        means, rel=1e-5
+    )
     assert logged["charts/epsilon"][0][1] == pytest.approx(1 - 0.99 * 27 / 28)
     assert np.isfinite(means).all()

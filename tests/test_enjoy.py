@@ -31,8 +31,12 @@ enjoy, algo = load(ROOT / "scripts" / "enjoy.py"), load(ALGO)
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     runs = tmp_path_factory.mktemp("runs")
-    args = dict(env_id="Pendulum-v1", total_timesteps=3200, num_envs=8, num_steps=50, num_minibatches=4)
-    algo.train(algo.Args(**args, update_epochs=2, eval_episodes=2, device="cpu", runs_dir=str(runs)))
+    args = dict(
+        env_id="Pendulum-v1", total_timesteps=3200, num_envs=8, num_steps=50, num_minibatches=4
+    )
+    algo.train(
+        algo.Args(**args, update_epochs=2, eval_episodes=2, device="cpu", runs_dir=str(runs))
+    )
     return next(runs.iterdir())
 
 
@@ -41,7 +45,10 @@ def play(run: Path, **options) -> None:
 
 
 def printed(capsys) -> list[float]:
-    return [float(value) for value in re.findall(r"return (-?[\d.]+), length 200", capsys.readouterr().out)]
+    return [
+        float(value)
+        for value in re.findall(r"return (-?[\d.]+), length 200", capsys.readouterr().out)
+    ]
 
 
 @torch.inference_mode()
@@ -66,9 +73,13 @@ def test_returns_are_those_of_a_plain_loop(run, capsys):
     assert len({round(value, 2) for value in expected}) == 3  # each episode has a seed of its own
     play(run, episodes=3)
     out = capsys.readouterr().out
-    assert [float(v) for v in re.findall(r"return (-?[\d.]+), length 200", out)] == pytest.approx(expected, abs=0.02)
+    assert [float(v) for v in re.findall(r"return (-?[\d.]+), length 200", out)] == pytest.approx(
+        expected, abs=0.02
+    )
     (mean_and_std,) = re.findall(r"mean (-?[\d.]+) \+- ([\d.]+) over 3 episodes", out)
-    assert [float(v) for v in mean_and_std] == pytest.approx([np.mean(expected), np.std(expected)], abs=0.02)
+    assert [float(v) for v in mean_and_std] == pytest.approx(
+        [np.mean(expected), np.std(expected)], abs=0.02
+    )
 
 
 def test_checkpoint_path_and_renamed_copy(run, tmp_path, capsys):
@@ -91,10 +102,15 @@ def test_video_holds_every_frame(run, tmp_path, capsys, monkeypatch):
     imageio = pytest.importorskip("imageio.v3")
     play(run, video=tmp_path / "out.mp4", render=True)
     assert printed(capsys) == pytest.approx(own_returns(run, episodes=2), abs=0.02)
-    assert [path.name for path in tmp_path.iterdir()] == ["out.mp4"]  # nothing is left of what was written aside
+    assert [path.name for path in tmp_path.iterdir()] == [
+        "out.mp4"
+    ]  # nothing is left of what was written aside
     frames = imageio.imread(tmp_path / "out.mp4")
     assert len(frames) == 2 * (200 + 1)  # the first observation, and one frame a step
-    assert imageio.immeta(tmp_path / "out.mp4")["fps"] == gym.make("Pendulum-v1").metadata["render_fps"]
+    assert (
+        imageio.immeta(tmp_path / "out.mp4")["fps"]
+        == gym.make("Pendulum-v1").metadata["render_fps"]
+    )
     assert frames[0].mean() > 10 and frames[0].std() > 1  # not black, not blank
     assert np.abs(frames[0].astype(float) - frames[100]).max() > 50  # it moves
 
@@ -113,17 +129,34 @@ BAD = {
     "no folder": (lambda run, tmp: dict(run=tmp / "nowhere"), "does not exist"),
     "no checkpoint": (lambda run, tmp: dict(run=tmp), "checkpoint.pt does not exist"),
     "foreign file": (lambda run, tmp: dict(run=ALGO), "no checkpoint of an algorithm"),
-    "foreign algorithm": (lambda run, tmp: dict(run=changed(run, tmp / "run", algo="sarsa")), "--algo-file"),
-    "other flags": (lambda run, tmp: dict(run=changed(run, tmp / "run", args={"depth": 3})), "unexpected keyword"),
-    "other weights": (lambda run, tmp: dict(run=changed(run, tmp / "run", agent={"extra": torch.ones(1)})), "weights"),
-    "missing algorithm": (lambda run, tmp: dict(algo_file=tmp / "mine.py"), "mine.py does not exist"),
-    "wrong algorithm": (lambda run, tmp: dict(algo_file=ROOT / "scripts" / "enjoy.py"), "--algo-file"),
+    "foreign algorithm": (
+        lambda run, tmp: dict(run=changed(run, tmp / "run", algo="sarsa")),
+        "--algo-file",
+    ),
+    "other flags": (
+        lambda run, tmp: dict(run=changed(run, tmp / "run", args={"depth": 3})),
+        "unexpected keyword",
+    ),
+    "other weights": (
+        lambda run, tmp: dict(run=changed(run, tmp / "run", agent={"extra": torch.ones(1)})),
+        "weights",
+    ),
+    "missing algorithm": (
+        lambda run, tmp: dict(algo_file=tmp / "mine.py"),
+        "mine.py does not exist",
+    ),
+    "wrong algorithm": (
+        lambda run, tmp: dict(algo_file=ROOT / "scripts" / "enjoy.py"),
+        "--algo-file",
+    ),
     "unknown environment": (
         lambda run, tmp: dict(run=changed(run, tmp / "run", args={"env_id": "Nothing-v0"})),
         "Nothing-v0 cannot be",
     ),
     "EnvPool only": (
-        lambda run, tmp: dict(run=changed(run, tmp / "run", args={"env_id": "WalkerWalk-v1"}), video=tmp / "out.mp4"),
+        lambda run, tmp: dict(
+            run=changed(run, tmp / "run", args={"env_id": "WalkerWalk-v1"}), video=tmp / "out.mp4"
+        ),
         "EnvPool only",
     ),
     "no display": (lambda run, tmp: dict(render=True), "--video"),
@@ -152,12 +185,16 @@ def test_bad_input_is_one_line(name, run, tmp_path, capfd, monkeypatch):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Gymnasium's half-made viewer
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # Gymnasium's half-made viewer
 def test_mujoco_without_gl_names_the_variable(run, tmp_path, monkeypatch, capsys):
     pytest.importorskip("mujoco")
     monkeypatch.setenv("MUJOCO_GL", "no_such_backend")
     with pytest.raises(SystemExit) as stopped:
-        play(changed(run, tmp_path / "run", args={"env_id": "Hopper-v5"}), video=tmp_path / "out.mp4")
+        play(
+            changed(run, tmp_path / "run", args={"env_id": "Hopper-v5"}), video=tmp_path / "out.mp4"
+        )
     assert stopped.value.code == 2 and "MUJOCO_GL=egl" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     del stopped
@@ -170,7 +207,11 @@ def test_discrete_actions(name, tmp_path, capsys):
     the mode's actions."""
     module = load(ROOT / "algos" / f"{name}.py")
     small = dict(
-        env_id="CartPole-v1", total_timesteps=2000, eval_episodes=3, runs_dir=str(tmp_path), learning_rate=3e-3
+        env_id="CartPole-v1",
+        total_timesteps=2000,
+        eval_episodes=3,
+        runs_dir=str(tmp_path),
+        learning_rate=3e-3,
     )
     if name != "dqn":
         module.train(module.Args(**small | ({"num_envs": 8} if name == "ppo" else {})))
@@ -187,7 +228,11 @@ def test_discrete_actions(name, tmp_path, capsys):
             expected += module.evaluate(agent, *module.make_envs(args, "gymnasium", 1, SEED + i))
         play(run / file, episodes=3)
         found = re.findall(r"return ([\d.]+), length (\d+)", capsys.readouterr().out)
-        assert [float(value) for value, _ in found] == [float(length) for _, length in found] == expected
+        assert (
+            [float(value) for value, _ in found]
+            == [float(length) for _, length in found]
+            == expected
+        )
     if name == "dqn":
         with pytest.raises(SystemExit):
             play(run, stochastic=True)
@@ -226,7 +271,9 @@ def test_pixels(name, env_id, tmp_path, capsys, monkeypatch):
         assert "--video" in capsys.readouterr().err
 
 
-ATARI = {name: load(ROOT / "algos" / f"{name}.py") for name in ("ppo_atari", "a2c_atari", "dqn_atari")}
+ATARI = {
+    name: load(ROOT / "algos" / f"{name}.py") for name in ("ppo_atari", "a2c_atari", "dqn_atari")
+}
 
 
 @pytest.fixture(params=ATARI)
@@ -268,9 +315,13 @@ def test_atari_returns_and_video(game, tmp_path, capsys, monkeypatch):
     assert (frames.max(-1).astype(int) - frames.min(-1)).max() > 100  # in colour
     errors = []  # of each frame from what the agent saw then, and from what it saw first
     for frame, grey in zip(frames, seen):
-        small = cv2.resize(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), (84, 84), interpolation=cv2.INTER_AREA).astype(int)
+        small = cv2.resize(
+            cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), (84, 84), interpolation=cv2.INTER_AREA
+        ).astype(int)
         errors.append([np.abs(small - grey).mean(), np.abs(small - seen[0]).mean()])
-    assert np.max(errors, axis=0)[0] < 3 and np.divide(*np.sum(errors, axis=0)) < 0.7, np.sum(errors, axis=0)
+    assert np.max(errors, axis=0)[0] < 3 and np.divide(*np.sum(errors, axis=0)) < 0.7, np.sum(
+        errors, axis=0
+    )
 
 
 def test_atari_bad_input_is_one_line(game, capfd, monkeypatch):

@@ -69,14 +69,19 @@ def seeds_of_a_run(algo, folder, **flags) -> tuple[set[int], set[int]]:
                 (training if num_envs == 3 else evaluation).update(range(seed, seed + num_envs))
 
         spy(patch, algo, "make_envs", record)
-        algo.train(tiny(algo, folder, **(dict(env_id="Counter-v0", num_envs=3, eval_episodes=4) | flags)))
+        algo.train(
+            tiny(algo, folder, **(dict(env_id="Counter-v0", num_envs=3, eval_episodes=4) | flags))
+        )
     assert training and evaluation
     return training, evaluation
 
 
 def test_training_and_evaluation_seeds_never_meet(algo, tmp_path):
     """Would break: an evaluation on episodes that were trained on; two --seeds that share episodes."""
-    every = [seeds_of_a_run(algo, tmp_path / str(seed), seed=seed) for seed in (0, 1, 2, 3, 10, 12345, 107_295)]
+    every = [
+        seeds_of_a_run(algo, tmp_path / str(seed), seed=seed)
+        for seed in (0, 1, 2, 3, 10, 12345, 107_295)
+    ]
     run = run_folder(tmp_path / "1")
     every.append(seeds_of_a_run(algo, tmp_path / "1", seed=1, resume=str(run), total_timesteps=128))
     training, evaluation = (set.union(*sets) for sets in zip(*every))
@@ -103,7 +108,9 @@ def test_dictionary_observations(algo, monkeypatch, tmp_path):
     envs, obs = algo.make_envs(args, "envpool", 3, 0)
     keys = sorted(obs)
     assert keys == ["height", "orientations", "velocity"]
-    by_hand = np.concatenate([np.reshape(obs[key], (3, -1)) for key in keys], axis=1).astype(np.float32)
+    by_hand = np.concatenate([np.reshape(obs[key], (3, -1)) for key in keys], axis=1).astype(
+        np.float32
+    )
     assert by_hand.shape == (3, 24)
     for order in (keys, keys[::-1]):
         assert np.array_equal(algo.flatten({key: obs[key] for key in order}), by_hand)
@@ -150,7 +157,18 @@ def test_backend_flag_is_obeyed_and_gymnasium_judges(algo, monkeypatch, tmp_path
 
     spy(monkeypatch, algo, "make_envs", record)
     for choice in ("auto", "envpool", "gymnasium"):
-        algo.train(tiny(algo, tmp_path / choice, env_backend=choice, num_envs=3, eval_episodes=4, total_timesteps=24))
-        assert [backend for backend, count in made if count == 3] == ["envpool" if choice == "auto" else choice]
+        algo.train(
+            tiny(
+                algo,
+                tmp_path / choice,
+                env_backend=choice,
+                num_envs=3,
+                eval_episodes=4,
+                total_timesteps=24,
+            )
+        )
+        assert [backend for backend, count in made if count == 3] == [
+            "envpool" if choice == "auto" else choice
+        ]
         assert [backend for backend, count in made if count == 4] == ["gymnasium"]
         made.clear()

@@ -10,7 +10,9 @@ from conftest import ALGOS, CLASSIC, NAMES, ROOT, command_line
 
 FILES = sorted(set(ALGOS.glob("*.py")) | {ALGOS / f"{name}.py" for name in NAMES})
 SMALL = ("--num-envs", 2, "--total-timesteps", 64, "--eval-episodes", 2)
-TINY = {name: ("--env-id", "Pendulum-v1", "--num-steps", 8, "--num-minibatches", 2) for name in NAMES} | {
+TINY = {
+    name: ("--env-id", "Pendulum-v1", "--num-steps", 8, "--num-minibatches", 2) for name in NAMES
+} | {
     "ppo": ("--num-steps", 8, "--num-minibatches", 2),
     "dqn": ("--buffer-size", 64, "--learning-starts", 32),
     "reinforce": (),
@@ -21,7 +23,10 @@ TINY = {name: ("--env-id", "Pendulum-v1", "--num-steps", 8, "--num-minibatches",
     "dqn_pixels": ("--buffer-size", 64, "--learning-starts", 32),
 }
 SHARED = [  # files, and what is the same in them to the byte
-    (("ppo_atari", "a2c_atari", "dqn_atari"), ("make_envs", "write", "load_checkpoint", "PixelConv2d", "check")),
+    (
+        ("ppo_atari", "a2c_atari", "dqn_atari"),
+        ("make_envs", "write", "load_checkpoint", "PixelConv2d", "check"),
+    ),
     (("ppo_atari", "a2c_atari", "dqn_atari"), ("layer_init",)),
     (("ppo_atari", "a2c_atari"), ("evaluate", "Agent")),
     (("ppo_continuous", "ppo_atari"), ("compute_gae", "write", "load_checkpoint", "check")),
@@ -29,13 +34,18 @@ SHARED = [  # files, and what is the same in them to the byte
     (("ppo_continuous", *CLASSIC), ("make_envs", "flatten", "check", "write", "load_checkpoint")),
     (("dqn_atari", "dqn", "dqn_pixels"), ("td_target", "dqn_loss", "update")),
     (("ppo_pixels", "dqn_pixels"), ("make_envs",)),
-    (("ppo_atari", "ppo_pixels", "dqn_pixels"), ("PixelConv2d", "Flatten", "layer_init", "write", "load_checkpoint")),
+    (
+        ("ppo_atari", "ppo_pixels", "dqn_pixels"),
+        ("PixelConv2d", "Flatten", "layer_init", "write", "load_checkpoint"),
+    ),
     (("ppo_atari", "ppo_pixels"), ("compute_gae", "ppo_loss", "update", "check")),
     (("ppo", "ppo_pixels"), ("RunningMeanStd",)),
 ]
 OVER = {"dqn": 372, "dqn_atari": 398, "dqn_pixels": 392, "ppo": 386, "ppo_continuous": 394, "ppo_pixels": 380,
         "rpo_continuous": 404}  # longer than 350 lines, and not to grow  # fmt: skip
-VARIANTS = [("ppo_continuous", "rpo_continuous", 20, "# RPO:")]  # parent, child, most changed lines, tag of each hunk
+VARIANTS = [
+    ("ppo_continuous", "rpo_continuous", 20, "# RPO:")
+]  # parent, child, most changed lines, tag of each hunk
 
 IMPORT = """
 import importlib.util, random, sys
@@ -71,7 +81,9 @@ def test_import_has_no_side_effect(file, tmp_path):
 def test_budget(file):
     """Would break: a file that grows beyond what is read in ten minutes."""
     lines = file.read_text().splitlines()
-    assert len(lines) <= OVER.get(file.stem, 350)  # all of them: blank lines, comments and docstrings as well
+    assert len(lines) <= OVER.get(
+        file.stem, 350
+    )  # all of them: blank lines, comments and docstrings as well
     assert [number for number, line in enumerate(lines, 1) if len(line) > 120] == []
 
 
@@ -109,10 +121,15 @@ def test_variant_differs_by_its_change_only(parent, child, most, tag):
     opcodes = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
     hunks = [hunk for hunk in opcodes if hunk[0] != "equal"]
     assert hunks
-    changed = sum(old_end - old_start + new_end - new_start for _, old_start, old_end, new_start, new_end in hunks)
+    changed = sum(
+        old_end - old_start + new_end - new_start
+        for _, old_start, old_end, new_start, new_end in hunks
+    )
     assert changed <= most
     for _, _, _, start, end in hunks:
-        assert any(tag in line for line in new[start:end]), f"{child}.py, no {tag} in: {new[start:end]}"
+        assert any(tag in line for line in new[start:end]), (
+            f"{child}.py, no {tag} in: {new[start:end]}"
+        )
 
 
 @pytest.mark.parametrize(("files", "names"), SHARED, ids=str)

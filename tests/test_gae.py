@@ -54,7 +54,9 @@ def test_reset_rows_and_terminal_values_do_not_leak(algo):
     assert torch.equal(advantages[VALID], BY_HAND[VALID])
 
 
-@pytest.mark.parametrize(("gamma", "gae_lambda"), [(0.99, 0.95), (0.9, 1.0), (0.97, 0.0), (1.0, 1.0)])
+@pytest.mark.parametrize(
+    ("gamma", "gae_lambda"), [(0.99, 0.95), (0.9, 1.0), (0.97, 0.0), (1.0, 1.0)]
+)
 def test_against_the_definition(algo, gamma, gae_lambda):
     """Would break: any slip in the recursion, against the sum of equation 16 written out term by term."""
     generator = torch.Generator().manual_seed(3)

@@ -12,14 +12,27 @@ def learn(algo, monkeypatch, tmp_path):
     def run(env_id: str, **flags):
         agents = []
         spy(monkeypatch, algo, "evaluate", lambda agent, *_: agents.append(agent))
-        small = {"env_id": env_id, "num_envs": 8, "num_steps": 16, "num_minibatches": 4, "update_epochs": 4}
-        small |= {"total_timesteps": 8000, "norm_reward": False, "learning_rate": 3e-3, "gamma": 0.5}
+        small = {
+            "env_id": env_id,
+            "num_envs": 8,
+            "num_steps": 16,
+            "num_minibatches": 4,
+            "update_epochs": 4,
+        }
+        small |= {
+            "total_timesteps": 8000,
+            "norm_reward": False,
+            "learning_rate": 3e-3,
+            "gamma": 0.5,
+        }
         algo.train(tiny(algo, tmp_path, **(small | flags)))
 
         def look(obs: float) -> tuple[float, float]:
             with torch.no_grad():
                 x = agents[-1].normalize(torch.tensor([[obs]]))
-                return agents[-1].get_value(x).item(), agents[-1].to_env(agents[-1].actor_mean(x)).item()
+                return agents[-1].get_value(x).item(), agents[-1].to_env(
+                    agents[-1].actor_mean(x)
+                ).item()
 
         return look
 
@@ -52,7 +65,14 @@ def test_best_action_depends_on_the_observation(learn):
 
 @pytest.mark.parametrize("algo", ["ppo_continuous"], indirect=True)
 @pytest.mark.parametrize(
-    "flags", [{"squash": True}, {"distribution": "laplace"}, {"distribution": "gumbel"}, {"clip_vloss": True}], ids=str
+    "flags",
+    [
+        {"squash": True},
+        {"distribution": "laplace"},
+        {"distribution": "gumbel"},
+        {"clip_vloss": True},
+    ],
+    ids=str,
 )
 def test_best_action_with_other_flags(learn, flags):
     """Would break: a distribution that is drawn from but not learned; gumbel's mode is its location, too."""
@@ -73,7 +93,13 @@ def test_pendulum(algo, tmp_path):
     """Would break: anything that the probes are too easy for. A random policy scores about -1200; with these flags
     seeds 1 to 5 of PPO and of RPO, ten runs, ended between -146 and -172. They are given here and not left to the
     defaults, which are chosen for other tasks: with fewer minibatches some seeds need twice the steps."""
-    flags = {"num_envs": 64, "num_steps": 64, "num_minibatches": 8, "update_epochs": 10, "learning_rate": 1e-3}
+    flags = {
+        "num_envs": 64,
+        "num_steps": 64,
+        "num_minibatches": 8,
+        "update_epochs": 10,
+        "learning_rate": 1e-3,
+    }
     flags |= {"gamma": 0.99, "gae_lambda": 0.95, "total_timesteps": 200_000, "eval_episodes": 50}
     args = algo.Args(env_id="Pendulum-v1", runs_dir=str(tmp_path), **flags)
     assert algo.train(args)["eval_return_mean"] > -220

@@ -27,7 +27,13 @@ class Idle(gym.Env):
 
 def make_agent(algo, **flags):
     """An agent whose weights are far from their initial values, and its arguments; one minibatch holds everything."""
-    args = algo.Args(num_envs=ENVS, num_steps=STEPS, num_minibatches=1, update_epochs=1, **(no_noise(algo) | flags))
+    args = algo.Args(
+        num_envs=ENVS,
+        num_steps=STEPS,
+        num_minibatches=1,
+        update_epochs=1,
+        **(no_noise(algo) | flags),
+    )
     torch.manual_seed(1)
     agent = algo.Agent(OBS_DIM, SPACE, args)
     for parameter in agent.parameters():
@@ -62,10 +68,14 @@ def same_in_stable_baselines3(agent, args, batch) -> PPO:
         ent_coef=args.ent_coef,
         clip_range_vf=args.clip_coef if args.clip_vloss else None,
         normalize_advantage=args.norm_adv,
-        vf_coef=args.vf_coef / 2,  # its value loss is the mean squared error, ours has the factor 1/2
+        vf_coef=args.vf_coef
+        / 2,  # its value loss is the mean squared error, ours has the factor 1/2
         max_grad_norm=args.max_grad_norm,
         device="cpu",
-        policy_kwargs={"net_arch": {"pi": [64, 64], "vf": [64, 64]}, "activation_fn": torch.nn.SiLU},
+        policy_kwargs={
+            "net_arch": {"pi": [64, 64], "vf": [64, 64]},
+            "activation_fn": torch.nn.SiLU,
+        },
     )
     model.set_logger(configure(None, []))
     for theirs, ours in pairs(model, agent):
@@ -90,7 +100,9 @@ def pairs(model: PPO, agent):
         policy.log_std,
     ]
     ours = [*agent.actor_mean.parameters(), *agent.critic.parameters(), agent.actor_logstd]
-    assert len(theirs) == len(ours) == len(list(agent.parameters())) == len(list(policy.parameters()))
+    assert (
+        len(theirs) == len(ours) == len(list(agent.parameters())) == len(list(policy.parameters()))
+    )
     return list(zip(theirs, ours))
 
 
@@ -136,7 +148,9 @@ def test_step_equals_stable_baselines3(algo, flags):
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-4 * scale)
         # Adam's first step is the gradient's sign: where the gradient is nearly zero it magnifies rounding
         clear = theirs.grad.abs() > 1e-3 * scale
-        torch.testing.assert_close(ours[clear], theirs[clear], rtol=0, atol=1e-2 * args.learning_rate)
+        torch.testing.assert_close(
+            ours[clear], theirs[clear], rtol=0, atol=1e-2 * args.learning_rate
+        )
 
 
 def test_ratio_is_one_before_the_first_step(algo):
@@ -145,7 +159,9 @@ def test_ratio_is_one_before_the_first_step(algo):
         agent, args = make_agent(algo, **flags)
         x, _, _, advantage, target, old_value = make_batch(agent)
         action, logprob, _ = agent.get_action(x)
-        _, metrics = algo.ppo_loss(agent, args, x, action, logprob.detach(), advantage, target, old_value)
+        _, metrics = algo.ppo_loss(
+            agent, args, x, action, logprob.detach(), advantage, target, old_value
+        )
         assert metrics[3] == pytest.approx(0, abs=1e-6)  # approx_kl
         assert metrics[4] == 0  # clipfrac
         assert metrics[0] == pytest.approx(0, abs=1e-5)  # minus the mean of standardised advantages
@@ -176,7 +192,9 @@ def test_value_clipping_is_around_the_old_value(algo, target, expected):
     assert metrics[1] == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("index", [2, 3, 4, 5], ids=["old_logprob", "advantage", "target", "old_value"])
+@pytest.mark.parametrize(
+    "index", [2, 3, 4, 5], ids=["old_logprob", "advantage", "target", "old_value"]
+)
 def test_column_instead_of_vector_is_refused(algo, index):
     """Would break: (n,) - (n, 1) broadcasts to (n, n), trains nothing and raises nothing."""
     agent, args = make_agent(algo)
@@ -205,7 +223,10 @@ def test_weights_of_value_loss_and_entropy(algo, sign):
     loss, metrics = algo.ppo_loss(agent, args, *make_batch(agent))
     assert loss.item() == pytest.approx((metrics[0] - sign * 0.1 * metrics[2]).item(), rel=1e-5)
     loss.backward()
-    assert not any(parameter.grad is not None and parameter.grad.any() for parameter in agent.critic.parameters())
+    assert not any(
+        parameter.grad is not None and parameter.grad.any()
+        for parameter in agent.critic.parameters()
+    )
 
 
 def test_every_row_is_seen_once_an_epoch(algo):

@@ -54,12 +54,16 @@ def test_rendered_pictures(pixels):
             _, _, terminated, truncated, _ = env.step(1)
             done, stack = terminated or truncated, [*stack[1:], grey(env.render())]
         assert np.abs(ours.astype(int) - np.stack(stack)).max() <= 1  # rounding
-    assert env.unwrapped.steps_beyond_terminated is None and len(np.unique(ours)) > 2  # in the second episode
+    assert (
+        env.unwrapped.steps_beyond_terminated is None and len(np.unique(ours)) > 2
+    )  # in the second episode
 
 
 def test_pictures_in_colour(pixels):
     """Would break: channels taken for frames."""
-    gym.register("Colour-v0", entry_point=Still, kwargs={"shape": (40, 60, 3)}, disable_env_checker=True)
+    gym.register(
+        "Colour-v0", entry_point=Still, kwargs={"shape": (40, 60, 3)}, disable_env_checker=True
+    )
     try:
         assert [obs.shape for obs in play(pixels, "Colour-v0", 2)] == 3 * [(4, 84, 84)]
         assert {*np.unique(play(pixels, "Colour-v0", 2)[-1])} <= {8, 9}
@@ -73,17 +77,26 @@ def test_network_for_any_size(pixels, shape):
     args = pixels.Args(precision="float32")
     agent = pixels.Agent(shape, 5, *([args] if pixels.__name__ == "dqn_pixels" else []), False)
     twin, obs = plain_twin(agent, shape[0]), torch.randint(256, (6, *shape), dtype=torch.uint8)
-    ours, plain = (one(obs) if hasattr(one, "head") else one.actor(one.features(obs)) for one in (agent, twin))
+    ours, plain = (
+        one(obs) if hasattr(one, "head") else one.actor(one.features(obs)) for one in (agent, twin)
+    )
     assert ours.shape == (6, 5) and plain.abs().max() > 0
     torch.testing.assert_close(ours, plain, rtol=0, atol=2e-5 * plain.abs().max().item())
 
 
 def test_variants_of_the_study():
     """benchmarks/cartpole_pixels.py. Would break: a variant that is the original, or changes more than it says."""
-    start = {name: gym.make(f"benchmarks.cartpole_pixels:{name}-v0").unwrapped for name in ("Line", "Whole", "Stack1")}
+    start = {
+        name: gym.make(f"benchmarks.cartpole_pixels:{name}-v0").unwrapped
+        for name in ("Line", "Whole", "Stack1")
+    }
     first = {name: env.reset(seed=3)[0] for name, env in start.items()}
     plain = gym.make("envs:CartPolePixels-v0").reset(seed=3)[0]
-    assert np.array_equal(first["Stack1"], plain[-1:]) and {*np.unique(first["Whole"])} == {0, 128, 255}
+    assert np.array_equal(first["Stack1"], plain[-1:]) and {*np.unique(first["Whole"])} == {
+        0,
+        128,
+        255,
+    }
     assert 40 < np.abs(first["Whole"].astype(int) - plain).max() < 128
     assert (first["Line"] != plain).any(axis=(0, 1)).sum() == 2  # columns
     paid = {"Skip1": 1, "Skip4": 4, "Skip4Line": 4, "Rendered4": 4, "Averaged4": 1}

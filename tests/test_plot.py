@@ -27,16 +27,42 @@ def plot():
     return module
 
 
-def make_run(runs, name="ppo", env_id="E-v1", seed=1, score=10.0, points=((10, 1.0), (20, 3.0)), finished=True):
+def make_run(
+    runs,
+    name="ppo",
+    env_id="E-v1",
+    seed=1,
+    score=10.0,
+    points=((10, 1.0), (20, 3.0)),
+    finished=True,
+):
     """A run folder as an algorithm leaves it, with two evaluation episodes, one below and one above the score."""
     run = runs / f"{env_id}__{name}__{seed}__0"
     with SummaryWriter(run) as writer:
         for i, (step, value) in enumerate(points):
-            writer.add_scalar("charts/episodic_return", value, step, walltime=writer_start(run) + 60 * (i + 1))
-    summary = {"algo": "ppo", "env_id": env_id, "seed": seed, "args": {"exp_name": name}, "total_timesteps": 20}
+            writer.add_scalar(
+                "charts/episodic_return", value, step, walltime=writer_start(run) + 60 * (i + 1)
+            )
+    summary = {
+        "algo": "ppo",
+        "env_id": env_id,
+        "seed": seed,
+        "args": {"exp_name": name},
+        "total_timesteps": 20,
+    }
     (run / "config.json").write_text(json.dumps(summary))
-    summary |= {"global_step": 20, "commit": "abc", "eval_returns": [score - 1, score + 1], "eval_return_mean": score}
-    summary |= {"eval_return_std": 1.0, "sps": 100.0, "wall_time_s": 3.0, "train_return_last100": None}
+    summary |= {
+        "global_step": 20,
+        "commit": "abc",
+        "eval_returns": [score - 1, score + 1],
+        "eval_return_mean": score,
+    }
+    summary |= {
+        "eval_return_std": 1.0,
+        "sps": 100.0,
+        "wall_time_s": 3.0,
+        "train_return_last100": None,
+    }
     if finished:
         (run / "summary.json").write_text(json.dumps(summary))
     return run
@@ -57,7 +83,11 @@ def call(*flags, cwd) -> tuple[int, str, str]:
 def rows_of(plot, scores: dict) -> list[dict]:
     """Rows of final scores, {exp_name: [score of seed 1, of seed 2, ...]}, in one environment."""
     return [
-        dict(zip(plot.COLUMNS, (name, "E-v1", str(seed), "20", "eval_return_mean", str(value), "abc")))
+        dict(
+            zip(
+                plot.COLUMNS, (name, "E-v1", str(seed), "20", "eval_return_mean", str(value), "abc")
+            )
+        )
         for name, values in scores.items()
         for seed, value in enumerate(values, 1)
     ]
@@ -77,10 +107,14 @@ def test_intervals(plot):
     """The mean of three draws from {0, 0, 3} is 0 in 8 of 27 cases and 3 in one (3.7 %): its 95 % interval is [0, 3].
     Of four draws from {0, 0, 0, 4} it is 4 in one of 256 cases and at least 3 in 13 (5.1 %): the 97.5 % point is 3.
     Would break: another level, a one-sided interval, a normal approximation, columns that are mixed."""
-    assert np.array(plot.interval(np.array([[0.0], [0.0], [3.0]]), "mean", 4000)).ravel().tolist() == [0, 3]
+    assert np.array(
+        plot.interval(np.array([[0.0], [0.0], [3.0]]), "mean", 4000)
+    ).ravel().tolist() == [0, 3]
     low, high = plot.interval(np.array([[0.0, 100], [0, 100], [0, 100], [4, 104]]), "mean", 4000)
     assert (low.tolist(), high.tolist()) == ([0, 100], [3, 103])
-    assert np.isnan(plot.interval(np.array([[5.0]]), "mean", 100)).all()  # one run says nothing about its spread
+    assert np.isnan(
+        plot.interval(np.array([[5.0]]), "mean", 100)
+    ).all()  # one run says nothing about its spread
 
 
 def test_difference(plot):
@@ -90,12 +124,25 @@ def test_difference(plot):
     assert plot.difference(a, b, "mean", 200)["p"] == pytest.approx(2 / 252)
     assert plot.difference(a[:3], b[:3], "mean", 200)["p"] == pytest.approx(2 / 20)
     assert plot.difference(a, a, "mean", 200)["p"] == 1
-    a, b = np.array([20.0, 50, 10, 10, 10]), np.array([10.0, 50, 0, 0, 50])  # middle three: 10 10 20 and 0 10 50
+    a, b = (
+        np.array([20.0, 50, 10, 10, 10]),
+        np.array([10.0, 50, 0, 0, 50]),
+    )  # middle three: 10 10 20 and 0 10 50
     row = plot.difference(a, b, "iqm", 2000)
-    assert row["difference"] == pytest.approx(40 / 3 - 60 / 3) and row["low"] < row["difference"] < row["high"]
-    one, other = np.array([0.0, 0, 3]), np.array([0.0, 0, 3])  # each mean is 3 in 1 of 27 draws and 0 in 8 of 27
+    assert (
+        row["difference"] == pytest.approx(40 / 3 - 60 / 3)
+        and row["low"] < row["difference"] < row["high"]
+    )
+    one, other = (
+        np.array([0.0, 0, 3]),
+        np.array([0.0, 0, 3]),
+    )  # each mean is 3 in 1 of 27 draws and 0 in 8 of 27
     row = plot.difference(one, other, "mean", 4000)
-    assert (row["low"], row["difference"], row["high"]) == (-2, 0, 2)  # +-3 in 8 of 729 each, +-2 and more in 74
+    assert (row["low"], row["difference"], row["high"]) == (
+        -2,
+        0,
+        2,
+    )  # +-3 in 8 of 729 each, +-2 and more in 74
 
 
 def test_probability_of_improvement(plot):
@@ -122,10 +169,16 @@ def test_comparison_needs_enough_seeds(plot):
 def test_baseline(plot):
     """Would break: pairs of many experiments that nobody asked for; a baseline that is compared with itself."""
     rows = rows_of(plot, {name: [1, 2] for name in "abcde"})
-    pairs = [(r["exp_name"], r["against"]) for r in plot.comparison_table(rows, "eval_return_mean", plot.Options(()))]
+    pairs = [
+        (r["exp_name"], r["against"])
+        for r in plot.comparison_table(rows, "eval_return_mean", plot.Options(()))
+    ]
     assert pairs == [(name, "a") for name in "bcde"]
     options = plot.Options((), baseline="c")
-    pairs = [(r["exp_name"], r["against"]) for r in plot.comparison_table(rows, "eval_return_mean", options)]
+    pairs = [
+        (r["exp_name"], r["against"])
+        for r in plot.comparison_table(rows, "eval_return_mean", options)
+    ]
     assert pairs == [(name, "c") for name in "abde"]
 
 
@@ -145,7 +198,12 @@ def test_export(plot, tmp_path):
     assert points["charts/episodic_return", 3] == 1.5 and points["charts/episodic_return", 20] == 7
     assert points["charts/wall_time_s", 3] == pytest.approx(90, abs=1)
     assert points["charts/wall_time_s", 20] == pytest.approx(180, abs=1)
-    finals = {"eval_return_mean": 10, "eval_return_std": 1, "eval_return_median": 10, "eval_return_min": 9}
+    finals = {
+        "eval_return_mean": 10,
+        "eval_return_std": 1,
+        "eval_return_median": 10,
+        "eval_return_min": 9,
+    }
     assert {metric: points[metric, 20] for metric in finals} == finals
     assert "charts/" not in out and "| E-v1 | ppo | 1 | 10.0 [n/a, n/a] |" in out
 
@@ -154,18 +212,30 @@ def test_curve_of_a_resumed_run(plot, tmp_path):
     """1 ms a step; a checkpoint at step 100, killed at 195, 100,000 s later resumed. Episodes end at 64, 128, 192; and,
     as a resumed run starts new ones, at 164. Would break: what was done again counted twice, the pause counted."""
     run, start = tmp_path / "run", 1_700_000_000.0
-    for opened, first, last, ends in ((start, 0, 195, (64, 128, 192)), (start + 1e5, 100, 200, (164,))):
+    for opened, first, last, ends in (
+        (start, 0, 195, (64, 128, 192)),
+        (start + 1e5, 100, 200, (164,)),
+    ):
         with SummaryWriter(run, purge_step=first + 1, filename_suffix=str(opened)) as writer:
             for step in range(first + 5, last + 1, 5):
-                writer.add_scalar("charts/SPS", 1000.0, step, walltime=opened + (step - first) / 1000)
+                writer.add_scalar(
+                    "charts/SPS", 1000.0, step, walltime=opened + (step - first) / 1000
+                )
             for step in ends:
-                writer.add_scalar("charts/episodic_return", step, step, walltime=opened + (step - first) / 1000)
+                writer.add_scalar(
+                    "charts/episodic_return", step, step, walltime=opened + (step - first) / 1000
+                )
     files = sorted(run.glob("events*"), key=lambda file: file.name.split(".")[-2:])
     for file, opened in zip(files, (start, start + 1e5)):
         set_opening(file, opened)
     rows = plot.read_curve(run, total_timesteps=200, bins=200)
-    assert [(step, value) for step, metric, value in rows if metric == plot.CURVE] == [(64, 64), (164, 164)]
-    assert [value for _, metric, value in rows if metric == plot.CLOCK] == pytest.approx([0.064, 0.164], abs=1e-3)
+    assert [(step, value) for step, metric, value in rows if metric == plot.CURVE] == [
+        (64, 64),
+        (164, 164),
+    ]
+    assert [value for _, metric, value in rows if metric == plot.CLOCK] == pytest.approx(
+        [0.064, 0.164], abs=1e-3
+    )
 
 
 def set_opening(file, opened: float) -> None:
@@ -175,7 +245,9 @@ def set_opening(file, opened: float) -> None:
 
     events = list(LegacyEventFileLoader(str(file)).Load())
     for event in events:
-        event.wall_time = min(event.wall_time, opened) if not event.HasField("summary") else event.wall_time
+        event.wall_time = (
+            min(event.wall_time, opened) if not event.HasField("summary") else event.wall_time
+        )
     with file.open("wb") as stream:
         for event in events:
             RecordWriter(stream).write(event.SerializeToString())
@@ -222,12 +294,21 @@ def test_all_inputs_are_checked_first(tmp_path):
         for seed in seeds:
             make_run(tmp_path / name, seed=seed)
         make_run(tmp_path / name, "rpo", seed=1)
-        assert call(name, "--export", f"results/{name}.csv", "--allow-incomplete", cwd=tmp_path)[0] == 0
+        assert (
+            call(name, "--export", f"results/{name}.csv", "--allow-incomplete", cwd=tmp_path)[0]
+            == 0
+        )
     shutil.rmtree(tmp_path / "curves")
     status, out, err = call("results/study-1.5.csv", "results/study-1.0.csv", cwd=tmp_path)
-    assert (status, out, (tmp_path / "curves").exists()) == (1, "", False) and "study-1.0 is incomplete" in err
+    assert (status, out, (tmp_path / "curves").exists()) == (
+        1,
+        "",
+        False,
+    ) and "study-1.0 is incomplete" in err
     assert call("results/study-1.5.csv", "--output", "a.b", cwd=tmp_path)[0] == 0
-    assert (tmp_path / "a.b/study-1.5.svg").is_file() and (tmp_path / "a.b/study-1.5_scores.csv").is_file()
+    assert (tmp_path / "a.b/study-1.5.svg").is_file() and (
+        tmp_path / "a.b/study-1.5_scores.csv"
+    ).is_file()
 
 
 def test_same_bytes_again(tmp_path):
@@ -238,9 +319,18 @@ def test_same_bytes_again(tmp_path):
     assert call("runs", "--export", "a/results/set.csv", cwd=tmp_path)[0] == 0
     assert call("a/results/set.csv", "--output", "b", cwd=tmp_path)[0] == 0
     names = sorted(file.name for file in (tmp_path / "b").iterdir())
-    assert names == ["set.html", "set.md", "set.png", "set.svg", "set_comparisons.csv", "set_scores.csv"]
+    assert names == [
+        "set.html",
+        "set.md",
+        "set.png",
+        "set.svg",
+        "set_comparisons.csv",
+        "set_scores.csv",
+    ]
     for name in names:
-        assert (tmp_path / "a/curves" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+        assert (tmp_path / "a/curves" / name).read_bytes() == (
+            tmp_path / "b" / name
+        ).read_bytes(), name
 
 
 # ---- incomplete sets -----------------------------------------------------------------------------------------------
@@ -252,12 +342,22 @@ def test_run_folders_one_by_one(tmp_path):
     for seed in (1, 2):
         make_run(runs, "ppo", seed=seed), make_run(runs, "rpo", seed=seed)
     make_run(runs / ".incoming", "ppo", seed=3, finished=False)
-    declared = [{"exp_name": name, "env_id": "E-v1", "seed": seed} for name in ("ppo", "rpo") for seed in (1, 2, 3)]
+    declared = [
+        {"exp_name": name, "env_id": "E-v1", "seed": seed}
+        for name in ("ppo", "rpo")
+        for seed in (1, 2, 3)
+    ]
     (runs / "sweep.json").write_text(json.dumps({"runs": declared[:2] + declared[3:]}))
     pattern = sorted(map(str, runs.glob("*__ppo__*")))
-    assert call(*pattern, "--output", "a", cwd=tmp_path)[0] == 0  # ppo's two declared seeds; rpo was not asked for
+    assert (
+        call(*pattern, "--output", "a", cwd=tmp_path)[0] == 0
+    )  # ppo's two declared seeds; rpo was not asked for
     status, _, err = call(*sorted(map(str, runs.glob("E*"))), "--output", "b", cwd=tmp_path)
-    assert status == 1 and "rpo on E-v1 with seed 3 is not finished" in err and err.count("not finished") == 1
+    assert (
+        status == 1
+        and "rpo on E-v1 with seed 3 is not finished" in err
+        and err.count("not finished") == 1
+    )
 
 
 @pytest.mark.parametrize("case", ["unfinished", "declared", "seeds"])
@@ -269,14 +369,24 @@ def test_incomplete(case, tmp_path):
         make_run(runs, "rpo", seed=2, finished=False)
     elif case == "declared":
         shutil.rmtree(runs / "E-v1__ppo__2__0")
-        declared = [{"exp_name": name, "env_id": "E-v1", "seed": 1} for name in ("ppo", "rpo", "broken")]
+        declared = [
+            {"exp_name": name, "env_id": "E-v1", "seed": 1} for name in ("ppo", "rpo", "broken")
+        ]
         (runs / "sweep.json").write_text(json.dumps({"runs": declared}))
     status, out, err = call("runs", "--export", "results/set.csv", cwd=tmp_path)
     assert (status, out, sorted(path.name for path in tmp_path.iterdir())) == (1, "", ["runs"])
-    lines = {"unfinished": "rpo on E-v1 with seed 2 is not finished", "seeds": "rpo on E-v1 lacks seeds 2"}
-    assert lines.get(case, "broken on E-v1 with seed 1 is not finished") in err and "--allow-incomplete" in err
+    lines = {
+        "unfinished": "rpo on E-v1 with seed 2 is not finished",
+        "seeds": "rpo on E-v1 lacks seeds 2",
+    }
+    assert (
+        lines.get(case, "broken on E-v1 with seed 1 is not finished") in err
+        and "--allow-incomplete" in err
+    )
     assert "Traceback" not in err
-    status, out, err = call("runs", "--export", "results/set.csv", "--allow-incomplete", cwd=tmp_path)
+    status, out, err = call(
+        "runs", "--export", "results/set.csv", "--allow-incomplete", cwd=tmp_path
+    )
     assert (status, err) == (0, "") and "**Incomplete set**" in out
     assert "INCOMPLETE SET" in (tmp_path / "curves/set.svg").read_text()
     assert "INCOMPLETE SET" in (tmp_path / "curves/set.html").read_text()
@@ -291,7 +401,10 @@ def test_incomplete(case, tmp_path):
     [
         (["nowhere"], "nowhere does not exist"),
         (["empty"], "no run folder in empty"),
-        (["text.csv"], "text.csv is no CSV with the columns exp_name,env_id,seed,step,metric,value,commit"),
+        (
+            ["text.csv"],
+            "text.csv is no CSV with the columns exp_name,env_id,seed,step,metric,value,commit",
+        ),
         (["runs", "--bins", "1"], "--bins must be at least 2"),
         (["runs", "--exp-names", "ppo", "sac"], "runs has no sac (--exp-names)"),
         (["runs", "--statistic", "iqm"], "--statistic iqm cuts nothing off 1 seeds"),
@@ -308,7 +421,9 @@ def test_bad_input(flags, words, tmp_path):
     make_run(tmp_path / "runs")
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.csv").write_text("a,b\n1,2\n")
-    (tmp_path / "number.csv").write_text("exp_name,env_id,seed,step,metric,value,commit\na,E,1,1,sps,fast,c\n")
+    (tmp_path / "number.csv").write_text(
+        "exp_name,env_id,seed,step,metric,value,commit\na,E,1,1,sps,fast,c\n"
+    )
     (tmp_path / "binary.csv").write_bytes(bytes(range(256)))
     (make_run(tmp_path / "broken") / "summary.json").write_text('{"eval_returns": 3}')
     before = sorted(tmp_path.rglob("*"))
@@ -328,15 +443,24 @@ def test_published_tables(plot, file, tmp_path):
     assert plot.problems(rows, score) == []
     plot.write_tables(tmp_path / file.stem, rows, score, [], options)
     for written in tmp_path.iterdir():
-        assert written.read_bytes() == (ROOT / "benchmarks" / "curves" / written.name).read_bytes(), written.name
+        assert (
+            written.read_bytes() == (ROOT / "benchmarks" / "curves" / written.name).read_bytes()
+        ), written.name
     assert (ROOT / "benchmarks" / "curves" / f"{file.stem}.png").is_file()
 
 
 def test_tables_in_the_documentation():
     """Would break: a row typed by hand into a page, or left behind when the runs were done again."""
-    rows = {line for file in (ROOT / "benchmarks" / "curves").glob("*.md") for line in file.read_text().splitlines()}
+    rows = {
+        line
+        for file in (ROOT / "benchmarks" / "curves").glob("*.md")
+        for line in file.read_text().splitlines()
+    }
     quoted = 0
-    for page in (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("rpo", "classic", "pixels", "atari"))):
+    for page in (
+        ROOT / "README.md",
+        *(ROOT / "docs" / f"{name}.md" for name in ("rpo", "classic", "pixels", "atari")),
+    ):
         for line in page.read_text().splitlines():
             if line.startswith("|") and re.search(r"\[-?[\d.]+, -?[\d.]+\]", line):
                 assert line in rows, f"{page.name}: {line}"
@@ -346,16 +470,30 @@ def test_tables_in_the_documentation():
 
 def test_page_in_a_browser(tmp_path):
     """Would break: a page that needs the network, or whose script fails."""
-    browser = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))), None)
+    browser = next(
+        filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))),
+        None,
+    )
     if not browser and not os.environ.get("CI"):
         pytest.skip("needs Chromium: apt-get install chromium-headless-shell")
     assert browser, "CI must have Chromium"
     for seed in (1, 2):
-        make_run(tmp_path / "runs", "ppo", seed=seed, score=seed), make_run(tmp_path / "runs", "rpo", seed=seed)
+        (
+            make_run(tmp_path / "runs", "ppo", seed=seed, score=seed),
+            make_run(tmp_path / "runs", "rpo", seed=seed),
+        )
     assert call("runs", cwd=tmp_path)[0] == 0
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND", "--dump-dom"]
+    flags = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--host-resolver-rules=MAP * ~NOTFOUND",
+        "--dump-dom",
+    ]
     page = (tmp_path / "curves/runs.html").as_uri()
-    done = subprocess.run([browser, *flags, "--virtual-time-budget=20000", page], capture_output=True, timeout=120)
+    done = subprocess.run(
+        [browser, *flags, "--virtual-time-budget=20000", page], capture_output=True, timeout=120
+    )
     dom = done.stdout.decode()
     # drawn by the script: per panel and exp_name two runs, two edges of the band, one middle line
     assert len(re.findall(r'class="trace scatter', dom)) == 2 * 2 * 5

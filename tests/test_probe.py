@@ -54,7 +54,9 @@ def test_agent_of_the_notes(tmp_path):
     assert told <= set(failed) <= told | {"logged-losses", "target-kl"}
     assert failed["rows-are-independent"]["section"] == "update"
     assert "(n, 1)" in failed["rows-are-independent"]["hint"]
-    assert failed["gae"]["section"] == "compute_gae" and "no mask of `done`" in failed["gae"]["hint"]
+    assert (
+        failed["gae"]["section"] == "compute_gae" and "no mask of `done`" in failed["gae"]["hint"]
+    )
     assert "never learns" in failed["annealing"]["hint"]
 
 
@@ -67,10 +69,20 @@ def checks(folder) -> list[str]:
 
 def test_learned_checks_catch_it_too(tmp_path):
     """Would break: thresholds so wide that an agent which learns nothing passes. The others are in the test below."""
-    dead = edited("ppo_continuous", ("            loss.backward()\n", "            (0 * loss).backward()\n"))
+    dead = edited(
+        "ppo_continuous", ("            loss.backward()\n", "            (0 * loss).backward()\n")
+    )
     (tmp_path / "dead.py").write_text(dead)
-    below = {"endless-value", "discounting", "behind-an-offset", "while-observations-drift", "delayed-reward"}
-    learned = {name for name in checks(tmp_path) if name.startswith("learns")} - {f"learns-{name}" for name in below}
+    below = {
+        "endless-value",
+        "discounting",
+        "behind-an-offset",
+        "while-observations-drift",
+        "delayed-reward",
+    }
+    learned = {name for name in checks(tmp_path) if name.startswith("learns")} - {
+        f"learns-{name}" for name in below
+    }
     assert len(learned) == 4
     status, out, _ = probe("dead.py", "--json", "--only", *learned, cwd=tmp_path)
     assert status == 1 and [row["check"] for row in json.loads(out) if row["passed"]] == []
@@ -117,7 +129,11 @@ def test_output(tmp_path):
     [
         (None, [], "wrong.py does not exist"),
         ("import nothing_of_this_name", [], "cannot be imported (ModuleNotFoundError"),
-        ("x = 1", [], "evaluate, train, compute_gae or n_step_returns or compute_returns or td_target"),
+        (
+            "x = 1",
+            [],
+            "evaluate, train, compute_gae or n_step_returns or compute_returns or td_target",
+        ),
         ("x = 1", ["--only", "gea"], "--only gea: no such check; --list shows them"),
     ],
 )
@@ -130,10 +146,18 @@ def test_bad_input(text, flags, words, tmp_path):
 
 def test_file_that_does_not_run(tmp_path):
     """Would break: forty failures in place of the one that matters."""
-    text = edited("ppo_continuous", ("    started, (train_backend", "    1 / 0\n    started, (train_backend"))
+    text = edited(
+        "ppo_continuous", ("    started, (train_backend", "    1 / 0\n    started, (train_backend")
+    )
     (tmp_path / "wrong.py").write_text(text)
-    done = subprocess.run([sys.executable, PROBE, "wrong.py"], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 1 and done.stdout.count("FAIL") == 1 and "ZeroDivisionError" in done.stdout
+    done = subprocess.run(
+        [sys.executable, PROBE, "wrong.py"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (
+        done.returncode == 1
+        and done.stdout.count("FAIL") == 1
+        and "ZeroDivisionError" in done.stdout
+    )
 
 
 def test_check_of_another_kind(tmp_path):
@@ -152,14 +176,24 @@ def played(envs, steps: int) -> list[tuple]:
     rows = [(0, False, False, info["lives"][0], obs)]
     for _ in range(steps):
         obs, reward, terminated, truncated, info = envs.step(np.ones(envs.num_envs, np.int64))
-        rows.append((float(reward[0]), bool(terminated[0]), bool(truncated[0]), info["lives"][0], obs))
-    return [(*row[:4], [not frame.any() for frame in row[4][0]], row[4].dtype, row[4].shape) for row in rows]
+        rows.append(
+            (float(reward[0]), bool(terminated[0]), bool(truncated[0]), info["lives"][0], obs)
+        )
+    return [
+        (*row[:4], [not frame.any() for frame in row[4][0]], row[4].dtype, row[4].shape)
+        for row in rows
+    ]
 
 
 def test_games_are_like_atari():
     """Would break: checks on games in pictures that differ from ale-py's in what the algorithms rely on."""
-    real = AtariVectorEnv(game="breakout", num_envs=2, reward_clipping=False, max_num_frames_per_episode=60)
-    games = played(real, 60), played(environments.AtariVector(environments.Arcade, "breakout", 2), 60)
+    real = AtariVectorEnv(
+        game="breakout", num_envs=2, reward_clipping=False, max_num_frames_per_episode=60
+    )
+    games = (
+        played(real, 60),
+        played(environments.AtariVector(environments.Arcade, "breakout", 2), 60),
+    )
     assert (
         real.metadata["autoreset_mode"]
         == environments.AtariVector(environments.Arcade, "", 1).metadata["autoreset_mode"]
@@ -181,9 +215,18 @@ def test_games_are_like_atari():
 @pytest.mark.parametrize(
     ("mistake", "check"),
     [
-        (("ends = terminateds if args.bootstrap_truncation else dones", "ends = dones"), "learns-endless-value"),
-        (("terminated | life_lost if args.terminal_on_life_loss else terminated", "terminated"), "learns-life-lost"),
-        (("gamma * next_return * (1 - terminateds[t])", "next_return * (1 - terminateds[t])"), "learns-discounting"),
+        (
+            ("ends = terminateds if args.bootstrap_truncation else dones", "ends = dones"),
+            "learns-endless-value",
+        ),
+        (
+            ("terminated | life_lost if args.terminal_on_life_loss else terminated", "terminated"),
+            "learns-life-lost",
+        ),
+        (
+            ("gamma * next_return * (1 - terminateds[t])", "next_return * (1 - terminateds[t])"),
+            "learns-discounting",
+        ),
         (("policy_loss = -(weight", "policy_loss = (weight"), "learns-action-of-observation"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -18,16 +18,24 @@ class World:
 
     def start(self):
         """All environments begin an episode, as after a resume."""
-        self.done, self.steps, self.obs = np.zeros(ENVS, bool), np.zeros(ENVS, int), np.zeros((ENVS, 4, 84, 84), "B")
+        self.done, self.steps, self.obs = (
+            np.zeros(ENVS, bool),
+            np.zeros(ENVS, int),
+            np.zeros((ENVS, 4, 84, 84), "B"),
+        )
         self.obs[:, -1] = self.rng.integers(1, 256, (ENVS, 84, 84))
 
     def play(self, rows: int):
         for _ in range(rows):
-            ends = self.rng.choice(4, ENVS, p=[0.6, 0.15, 0.1, 0.15])  # goes on, terminates, truncated, a life is lost
+            ends = self.rng.choice(
+                4, ENVS, p=[0.6, 0.15, 0.1, 0.15]
+            )  # goes on, terminates, truncated, a life is lost
             action, valid, obs = self.rng.integers(0, 18, ENVS), ~self.done, self.obs
             number = (np.arange(ENVS) + ENVS * self.count).astype(np.float32)
             terminal = np.isin(ends, (1, 3)) & valid
-            self.replay.add(obs, np.minimum(self.steps, 3).astype("B"), action, number, terminal, valid)
+            self.replay.add(
+                obs, np.minimum(self.steps, 3).astype("B"), action, number, terminal, valid
+            )
             new = self.rng.integers(1, 256, (ENVS, 1, 84, 84)).astype("B")
             old = np.where(valid[:, None, None, None], obs[:, 1:], 0).astype("B")
             self.obs = np.concatenate([old, new], axis=1)
@@ -47,8 +55,14 @@ class World:
     def drawn(self, size: int) -> list[int]:
         """Draws, and checks that each of them happened."""
         obs, next_obs, action, reward, terminal = self.replay.sample(size)
-        assert obs.shape == next_obs.shape == (size, 4, 84, 84) and obs.dtype == next_obs.dtype == torch.uint8
-        assert action.shape == reward.shape == terminal.shape == (size,) and reward.dtype == terminal.dtype
+        assert (
+            obs.shape == next_obs.shape == (size, 4, 84, 84)
+            and obs.dtype == next_obs.dtype == torch.uint8
+        )
+        assert (
+            action.shape == reward.shape == terminal.shape == (size,)
+            and reward.dtype == terminal.dtype
+        )
         numbers = reward.int().tolist()
         for k, number in enumerate(numbers):
             _, _, (was, following, did, ended) = self.happened[number]
@@ -71,7 +85,9 @@ def test_every_draw_happened_and_all_that_can_be_drawn_are(world):
         assert set(world.drawn(800)) == world.drawable()
     assert world.count > 5 * ROWS
     kinds = [world.happened[number][1:] for number in world.happened]
-    assert {back for back, _ in kinds} == {0, 1, 2, 3} and {bool(ended) for _, (*_, ended) in kinds} == {True, False}
+    assert {back for back, _ in kinds} == {0, 1, 2, 3} and {
+        bool(ended) for _, (*_, ended) in kinds
+    } == {True, False}
 
 
 def test_draws_are_uniform(world):

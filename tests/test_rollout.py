@@ -53,7 +53,11 @@ def record(algo, monkeypatch, tmp_path):
             monkeypatch.setattr(algo, "Agent", Known)
         spy(monkeypatch, algo, "update", before_update)
         Counter.rows.clear()
-        flags = {"norm_obs": False, "norm_reward": False, "gamma": GAMMA, "gae_lambda": LAMBDA} | no_noise(algo) | flags
+        flags = (
+            {"norm_obs": False, "norm_reward": False, "gamma": GAMMA, "gae_lambda": LAMBDA}
+            | no_noise(algo)
+            | flags
+        )
         args = tiny(algo, tmp_path, env_id="Counter-v0", total_timesteps=25, **flags)
         return algo.train(args), rollouts
 
@@ -134,7 +138,9 @@ def reference_advantages(rows, bootstrap_truncation: bool, scale: float = 1.0) -
             last = step + 1 == length(id, episode)
             terminal = last and (episode % 2 == 0 or not bootstrap_truncation)
             following = 0.0 if terminal else value(step + 1, episode)
-            advantage += weight * ((step + 1 + id) / scale + GAMMA * following - value(step, episode))
+            advantage += weight * (
+                (step + 1 + id) / scale + GAMMA * following - value(step, episode)
+            )
             weight, step = weight * GAMMA * LAMBDA, step + 1
         result[id, start, episode] = advantage
     return result
@@ -186,7 +192,11 @@ def test_observation_statistics(record, tmp_path):
     for number, rollout in enumerate(rollouts):
         stored = rollout["frozen"].obs_rms
         assert stored.count == seen == [0, 13][number]
-        earlier = np.array([obs for obs, _, _ in rollout["rows"][:seen]]) if seen else np.array([[-1.0] * 3, [1] * 3])
+        earlier = (
+            np.array([obs for obs, _, _ in rollout["rows"][:seen]])
+            if seen
+            else np.array([[-1.0] * 3, [1] * 3])
+        )
         np.testing.assert_allclose(stored.mean, earlier.mean(0), rtol=1e-5)
         np.testing.assert_allclose(stored.var, earlier.var(0), rtol=1e-5)
         raw = np.array(expected_rows(number))
@@ -251,7 +261,10 @@ def test_a_rollout_of_reset_rows_only(algo, tmp_path, capsys):
     args = tiny(algo, tmp_path, num_steps=1, num_minibatches=1, total_timesteps=500)
     try:
         assert algo.train(args)["global_step"] == 500
-        assert all(value.isfinite().all() for value in read_checkpoint(run_folder(tmp_path))["agent"].values())
+        assert all(
+            value.isfinite().all()
+            for value in read_checkpoint(run_folder(tmp_path))["agent"].values()
+        )
     except SystemExit as stopped:
         assert stopped.code == 2
         assert "--num-steps" in capsys.readouterr().err

@@ -20,7 +20,9 @@ def make_agent(rpo, **flags):
 def noise_of_update(agent, x) -> torch.Tensor:
     """z (n, 2) of one pass. For a normal distribution d logprob / d mean = (action - mean - z) / std^2."""
     means = []
-    hook = agent.actor_mean.register_forward_hook(lambda module, inputs, output: means.append(output))
+    hook = agent.actor_mean.register_forward_hook(
+        lambda module, inputs, output: means.append(output)
+    )
     action = torch.randn(len(x), agent.actor_logstd.numel(), dtype=x.dtype)
     _, logprob, _ = agent.get_action(x, action)
     hook.remove()
@@ -30,7 +32,10 @@ def noise_of_update(agent, x) -> torch.Tensor:
 
 def noise_of_rollout(agent, x) -> torch.Tensor:
     """z (n, 2) while acting, seen through a scale of the action that is next to nothing."""
-    logstd, agent.actor_logstd.data = agent.actor_logstd.data, torch.full((2,), -30.0, dtype=x.dtype)
+    logstd, agent.actor_logstd.data = (
+        agent.actor_logstd.data,
+        torch.full((2,), -30.0, dtype=x.dtype),
+    )
     action = agent.get_action(x)[0] - agent.actor_mean(x)
     agent.actor_logstd.data = logstd
     return action.detach()
@@ -38,7 +43,12 @@ def noise_of_rollout(agent, x) -> torch.Tensor:
 
 @pytest.mark.parametrize(
     "flags",
-    [{}, {"squash": True, "ent_coef": 0.01}, {"distribution": "laplace"}, {"rpo_perturb_rollout": True}],
+    [
+        {},
+        {"squash": True, "ent_coef": 0.01},
+        {"distribution": "laplace"},
+        {"rpo_perturb_rollout": True},
+    ],
     ids=str,
 )
 def test_alpha_zero_is_ppo_bit_for_bit(tmp_path, flags):
@@ -46,7 +56,11 @@ def test_alpha_zero_is_ppo_bit_for_bit(tmp_path, flags):
     agents, curves, returns = [], [], []
     for name in ("ppo_continuous", "rpo_continuous"):
         algo = load(name)
-        own = {key: value for key, value in flags.items() if name[0] == "r" or not key.startswith("rpo")}
+        own = {
+            key: value
+            for key, value in flags.items()
+            if name[0] == "r" or not key.startswith("rpo")
+        }
         own |= {"rpo_alpha": 0.0} if name[0] == "r" else {}
         args = tiny(algo, tmp_path / name, total_timesteps=450, num_steps=32, **own)
         returns.append(algo.train(args)["eval_returns"])
@@ -107,7 +121,9 @@ def test_noise_acts_in_the_update_only():
 def test_evaluation_is_without_noise(perturb):
     """Would break: an evaluation that is not the mode of the policy."""
     rpo = load("rpo_continuous")
-    agent = make_agent(rpo, rpo_alpha=5.0, rpo_perturb_rollout=perturb, env_id="Pendulum-v1").float()
+    agent = make_agent(
+        rpo, rpo_alpha=5.0, rpo_perturb_rollout=perturb, env_id="Pendulum-v1"
+    ).float()
     agent = rpo.Agent(3, gym.spaces.Box(-2, 2, (1,), np.float32), agent.args)
     agent.actor_mean[-1].weight.data *= 100
     returns = [rpo.evaluate(agent, *rpo.make_envs(agent.args, "gymnasium", 3, 0)) for _ in range(2)]
@@ -144,14 +160,19 @@ def test_resume_goes_on_with_the_schedule(monkeypatch, tmp_path):
 
     spy(monkeypatch, rpo, "update", measure)
     resume = str(run_folder(tmp_path))
-    rpo.train(tiny(rpo, tmp_path, resume=resume, rpo_alpha=0.8, rpo_alpha_final=0.0, total_timesteps=128))
+    rpo.train(
+        tiny(rpo, tmp_path, resume=resume, rpo_alpha=0.8, rpo_alpha_final=0.0, total_timesteps=128)
+    )
     assert widest[0] == pytest.approx(0.4, rel=0.01)
 
 
 def test_a_perturbed_rollout_stores_its_own_logprob():
     """Would break: a ratio against the density without the noise that the action was drawn with."""
     rpo = load("rpo_continuous")
-    agent, x = make_agent(rpo, rpo_perturb_rollout=True, rpo_alpha=3.0), torch.randn(2000, 3, dtype=torch.float64)
+    agent, x = (
+        make_agent(rpo, rpo_perturb_rollout=True, rpo_alpha=3.0),
+        torch.randn(2000, 3, dtype=torch.float64),
+    )
     agent.actor_logstd.data.fill_(-1.0)
     _, logprob, entropy = agent.get_action(x)
     assert (-logprob.mean()).item() == pytest.approx(entropy.mean().item(), abs=0.1)

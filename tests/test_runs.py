@@ -27,7 +27,9 @@ from conftest import (
 )
 
 CHARTS = {"charts/episodic_return", "charts/episodic_length", "charts/SPS", "charts/learning_rate"}
-LOSSES = {f"losses/{name}" for name in ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")}
+LOSSES = {
+    f"losses/{name}" for name in ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
+}
 KEYS = CHARTS | LOSSES | {"losses/explained_variance", "eval/episodic_return"}
 SUMMARY = {
     "algo",
@@ -47,19 +49,36 @@ SUMMARY = {
     "versions",
     "commit",
 }
-TINY = ["--env-backend", "gymnasium", "--num-envs", 2, "--num-steps", 8, "--num-minibatches", 2, "--update-epochs", 1]
+TINY = [
+    "--env-backend",
+    "gymnasium",
+    "--num-envs",
+    2,
+    "--num-steps",
+    8,
+    "--num-minibatches",
+    2,
+    "--update-epochs",
+    1,
+]
 
 
 def test_run_folder(algo, tmp_path, capsys):
     """Would break: a key of the tables and plots that is missing, or a summary unlike what train() returned."""
-    summary = algo.train(tiny(algo, tmp_path, total_timesteps=450, num_steps=32, eval_frequency=200, seed=4))
+    summary = algo.train(
+        tiny(algo, tmp_path, total_timesteps=450, num_steps=32, eval_frequency=200, seed=4)
+    )
     run = run_folder(tmp_path)
     assert re.fullmatch(rf"Pendulum-v1__{algo.__name__}__4__\d+", run.name)
     assert {"config.json", "checkpoint.pt", "summary.json"} <= {path.name for path in run.iterdir()}
     assert not list(run.glob("*.tmp"))
     assert json.loads((run / "summary.json").read_text()) == summary
     assert summary.keys() >= SUMMARY
-    assert (summary["algo"], summary["env_id"], summary["seed"]) == (algo.__name__, "Pendulum-v1", 4)
+    assert (summary["algo"], summary["env_id"], summary["seed"]) == (
+        algo.__name__,
+        "Pendulum-v1",
+        4,
+    )
     assert summary["args"]["num_steps"] == 32 and summary["device"] == "cpu"
     assert summary["versions"]["torch"] == torch.__version__ and summary["commit"]
     assert len(summary["eval_returns"]) == summary["eval_episodes"] == 2
@@ -68,9 +87,22 @@ def test_run_folder(algo, tmp_path, capsys):
     logged = scalars(run)
     assert logged.keys() >= KEYS
     assert all(math.isfinite(value) for points in logged.values() for _, value in points)
-    assert [step for step, _ in logged["eval/episodic_return"]] == [256, 510]  # none before training, one at its end
-    assert logged["eval/episodic_return"][-1] == (summary["global_step"], pytest.approx(summary["eval_return_mean"]))
-    assert read_checkpoint(run).keys() >= {"args", "agent", "optimizer", "global_step", "versions", "commit"}
+    assert [step for step, _ in logged["eval/episodic_return"]] == [
+        256,
+        510,
+    ]  # none before training, one at its end
+    assert logged["eval/episodic_return"][-1] == (
+        summary["global_step"],
+        pytest.approx(summary["eval_return_mean"]),
+    )
+    assert read_checkpoint(run).keys() >= {
+        "args",
+        "agent",
+        "optimizer",
+        "global_step",
+        "versions",
+        "commit",
+    }
     assert "0x" not in capsys.readouterr().err
 
 
@@ -92,10 +124,17 @@ def test_videos(algo, tmp_path):
 @pytest.mark.parametrize("backend", ["gymnasium", "envpool"])
 def test_same_seed_same_metrics(algo, tmp_path, backend):
     """Would break: any generator that is not seeded, any order that depends on time."""
-    returns, logged = seeds_1_1_2(algo, tiny, tmp_path, env_backend=backend, num_steps=64, total_timesteps=450)
+    returns, logged = seeds_1_1_2(
+        algo, tiny, tmp_path, env_backend=backend, num_steps=64, total_timesteps=450
+    )
     assert returns[0] == returns[1] != returns[2]
     assert logged[0] == logged[1]
-    for key in KEYS - {"charts/SPS", "charts/learning_rate", "charts/episodic_length", "losses/clipfrac"}:
+    for key in KEYS - {
+        "charts/SPS",
+        "charts/learning_rate",
+        "charts/episodic_length",
+        "losses/clipfrac",
+    }:
         assert logged[0][key] != logged[2][key]
 
 
@@ -122,7 +161,9 @@ def test_checkpoint_round_trip(algo, monkeypatch, tmp_path):
         torch.manual_seed(0)
         actions.append(one.get_action(one.normalize(x)))
     assert all(torch.equal(*both) for both in zip(*actions))
-    assert agent.return_rms.count > 0 and torch.equal(agent.return_rms.var, agents[-1].return_rms.var)
+    assert agent.return_rms.count > 0 and torch.equal(
+        agent.return_rms.var, agents[-1].return_rms.var
+    )
 
 
 def test_resume_from_the_command_line(algo, tmp_path):
@@ -130,7 +171,16 @@ def test_resume_from_the_command_line(algo, tmp_path):
     algo.train(tiny(algo, tmp_path, seed=3, gamma=0.9, learning_rate=1e-3))
     run = run_folder(tmp_path)
     before = scalars(run)
-    flags = "--resume", run, "--total-timesteps", 128, "--update-epochs", 3, "--runs-dir", tmp_path / "other"
+    flags = (
+        "--resume",
+        run,
+        "--total-timesteps",
+        128,
+        "--update-epochs",
+        3,
+        "--runs-dir",
+        tmp_path / "other",
+    )
     process = command_line(*flags, script=ALGOS / f"{algo.__name__}.py", cwd=tmp_path)
     _, errors = process.communicate(timeout=180)
     assert process.returncode == 0, errors
@@ -146,7 +196,9 @@ def test_resume_from_the_command_line(algo, tmp_path):
         assert logged[key][:4] == before[key], "the first part of the curve was trained again"
     evaluated = [step for step, _ in logged["eval/episodic_return"]]
     assert evaluated == sorted(set(evaluated)) and evaluated[-1] == 128
-    assert [rate for _, rate in logged["charts/learning_rate"]][4:] == pytest.approx([5e-4, 3.75e-4, 2.5e-4, 1.25e-4])
+    assert [rate for _, rate in logged["charts/learning_rate"]][4:] == pytest.approx(
+        [5e-4, 3.75e-4, 2.5e-4, 1.25e-4]
+    )
 
 
 def test_resume_restores_everything(algo, monkeypatch, tmp_path):
@@ -157,14 +209,23 @@ def test_resume_restores_everything(algo, monkeypatch, tmp_path):
 
     def first(agent, optimizer, *_):
         if not seen:
-            seen.extend([{key: value.clone() for key, value in agent.state_dict().items()}, optimizer.state_dict()])
+            seen.extend(
+                [
+                    {key: value.clone() for key, value in agent.state_dict().items()},
+                    optimizer.state_dict(),
+                ]
+            )
             for key, value in saved["optimizer"]["state"].items():
                 for name, tensor in value.items():
                     assert torch.equal(optimizer.state_dict()["state"][key][name], tensor)
 
     spy(monkeypatch, algo, "update", first)
     algo.train(tiny(algo, tmp_path, resume=str(run / "checkpoint.pt"), total_timesteps=128))
-    assert all(torch.equal(seen[0][key], value) for key, value in saved["agent"].items() if "return_rms" not in key)
+    assert all(
+        torch.equal(seen[0][key], value)
+        for key, value in saved["agent"].items()
+        if "return_rms" not in key
+    )
     assert saved["optimizer"]["state"][0]["step"] == 16  # 4 rollouts x 2 epochs x 2 minibatches
     assert read_checkpoint(run)["optimizer"]["state"][0]["step"] == 32
 
@@ -203,7 +264,9 @@ print(json.dumps(steps))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algo", ["ppo_continuous"], indirect=True)  # rpo_continuous.py and ppo.py save as it does
+@pytest.mark.parametrize(
+    "algo", ["ppo_continuous"], indirect=True
+)  # rpo_continuous.py and ppo.py save as it does
 def test_kill_at_20_random_moments(algo, tmp_path):
     """Would break: a checkpoint written in place, which a kill leaves half-written; one that cannot be resumed."""
     (tmp_path / "killer.py").write_text(KILLER)
@@ -230,7 +293,15 @@ def test_signals_save_first(algo, tmp_path):
     One signal in training, the other in an evaluation on the way. The numbers are those of test_rollout:
     rollouts end at steps 13 and 25, a whole evaluation is worth 10."""
     script, processes = ALGOS / f"{algo.__name__}.py", {}
-    flags = [*TINY, "--env-id", "toy_envs:Signal-v0", "--total-timesteps", 10**7, "--eval-episodes", 2]
+    flags = [
+        *TINY,
+        "--env-id",
+        "toy_envs:Signal-v0",
+        "--total-timesteps",
+        10**7,
+        "--eval-episodes",
+        2,
+    ]
     for number, code, where, more in (
         (signal.SIGINT, 130, "train", []),
         (signal.SIGTERM, 143, "evaluate", ["--eval-frequency", 20]),
@@ -249,14 +320,22 @@ def test_signals_save_first(algo, tmp_path):
         assert read_checkpoint(run)["global_step"] == 25, folder.name
         logged = scalars(run)
         assert [step for step, _ in logged["losses/value_loss"]] == [13, 25]
-        assert {value for _, value in logged.get("eval/episodic_return", [])} <= {10.0}, "an evaluation cut short"
+        assert {value for _, value in logged.get("eval/episodic_return", [])} <= {10.0}, (
+            "an evaluation cut short"
+        )
         assert not (run / "summary.json").exists()
 
 
 def test_signal_from_outside(tmp_path):
     """Would break: a signal that ends in a traceback or in another status when it comes at any moment."""
     process = command_line(
-        *TINY, "--env-id", "Pendulum-v1", "--total-timesteps", 10**7, script=ALGOS / "ppo_continuous.py", cwd=tmp_path
+        *TINY,
+        "--env-id",
+        "Pendulum-v1",
+        "--total-timesteps",
+        10**7,
+        script=ALGOS / "ppo_continuous.py",
+        cwd=tmp_path,
     )
     deadline = time.monotonic() + 120
     while not list(tmp_path.glob("runs/*/checkpoint.pt")) and time.monotonic() < deadline:
@@ -279,7 +358,9 @@ class Evil:
         return os.mkdir, (str(self.path),)
 
 
-@pytest.mark.parametrize("kind", ["text", "pickle", "torch", "image", "empty", "folder", "missing", "list", "other"])
+@pytest.mark.parametrize(
+    "kind", ["text", "pickle", "torch", "image", "empty", "folder", "missing", "list", "other"]
+)
 def test_foreign_file_as_resume(algo, tmp_path, capsys, kind):
     """Would break: a checkpoint that runs code when it is read; a traceback for a wrong path."""
     path, trap = tmp_path / "checkpoint.pt", tmp_path / "trap"
@@ -328,7 +409,9 @@ def test_trap_would_close(tmp_path):
 def test_non_finite_environment_stops_the_run(algo, tmp_path, capsys, env_id):
     """Would break: a NaN that reaches the weights, the statistics or the last good checkpoint."""
     with pytest.raises(SystemExit) as stopped:
-        algo.train(tiny(algo, tmp_path, env_id=env_id, total_timesteps=1000, checkpoint_frequency=1))
+        algo.train(
+            tiny(algo, tmp_path, env_id=env_id, total_timesteps=1000, checkpoint_frequency=1)
+        )
     assert stopped.value.code not in (0, None)
     (line,) = capsys.readouterr().err.splitlines()
     assert 38 <= int(re.search(r"step (\d+)", line)[1]) <= 40
@@ -341,7 +424,9 @@ def test_non_finite_environment_stops_the_run(algo, tmp_path, capsys, env_id):
 def test_non_finite_loss_stops_the_run(algo, tmp_path, capsys):
     """Would break: a run that goes on with weights that are not numbers."""
     with pytest.raises(SystemExit) as stopped:
-        algo.train(tiny(algo, tmp_path, learning_rate=1e30, total_timesteps=1000, checkpoint_frequency=1))
+        algo.train(
+            tiny(algo, tmp_path, learning_rate=1e30, total_timesteps=1000, checkpoint_frequency=1)
+        )
     assert stopped.value.code not in (0, None)
     (line,) = capsys.readouterr().err.splitlines()
     assert "loss" in line and re.search(r"step \d+", line)

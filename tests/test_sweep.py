@@ -91,7 +91,9 @@ def folder(tmp_path, monkeypatch):
 def start(flags: str, script: str | Path = "fake.py") -> subprocess.Popen:
     """A sweep as from the command line, leading a process group of its own."""
     line = [sys.executable, ROOT / "scripts/sweep.py", "--scripts", script, *shlex.split(flags)]
-    return subprocess.Popen(line, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    return subprocess.Popen(
+        line, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    )
 
 
 def finish(process: subprocess.Popen, status: int = 0) -> str:
@@ -115,7 +117,9 @@ def wait_for(condition) -> None:
 def half_way(ended: int) -> bool:
     """So many runs have ended, and a later one has saved a checkpoint."""
     saved = [path.parent for path in Path("runs").glob("*/checkpoint.pt")]
-    return sum("end" in line for line in journal()) >= ended and any(not (f / "summary.json").exists() for f in saved)
+    return sum("end" in line for line in journal()) >= ended and any(
+        not (f / "summary.json").exists() for f in saved
+    )
 
 
 def record(name: str, args: dict, algo: str = "fake", **summary) -> Path:
@@ -142,7 +146,10 @@ def test_names_and_flags():
     """Would break: two runs that share a folder's name, or a default that gets a name of its own."""
     scripts = ALGOS / "ppo_continuous.py", ALGOS / "rpo_continuous.py"
     grid = ("bootstrap-truncation=True,False", "gamma=0.99,0.9")
-    jobs = sweep.expand(options(*scripts, env_ids=("Pendulum-v1",), seeds=("1-2", "7"), grid=grid), ["--num-envs", "1"])
+    jobs = sweep.expand(
+        options(*scripts, env_ids=("Pendulum-v1",), seeds=("1-2", "7"), grid=grid),
+        ["--num-envs", "1"],
+    )
     assert len({job.name for job in jobs}) == len(jobs) == 2 * 3 * 4
     assert [job.args["seed"] for job in jobs] == [1] * 8 + [2] * 8 + [7] * 8
     names = [f"{a}{b}{c}" for a in ("ppo_continuous", "rpo_continuous")
@@ -163,11 +170,21 @@ BAD = [
     ("broken.py", {}, [], "broken.py"),
     ("empty.py", {}, [], "empty.py"),
     ("poor.py", {}, [], "poor.py has no seed"),
-    ("fake.py", {}, ["--rpo-alpha", "1"], "fake.py does not take the flags: Unrecognized options: --rpo-alpha"),
+    (
+        "fake.py",
+        {},
+        ["--rpo-alpha", "1"],
+        "fake.py does not take the flags: Unrecognized options: --rpo-alpha",
+    ),
     ("fake.py", {}, ["--lr", "much"], "fake.py does not take the flags: Error parsing --lr"),
     ("fake.py", {"grid": ("rpo-alpha=1,2",)}, [], "--rpo-alpha"),
     ("fake.py", {"grid": ("lr=1,2",)}, ["--lr", "3"], "--lr is in --grid and behind -- as well"),
-    ("fake.py", {"grid": ("tail=True,False",)}, ["--no-tail"], "--tail is in --grid and behind -- as well"),
+    (
+        "fake.py",
+        {"grid": ("tail=True,False",)},
+        ["--no-tail"],
+        "--tail is in --grid and behind -- as well",
+    ),
     ("fake.py", {"seeds": ("1-3", "10-5")}, [], "--seeds 1-3 10-5 holds an empty range"),
     ("fake.py", {"grid": ("lr=1,much",)}, [], "--lr"),
     ("fake.py", {"grid": ("tail=1",)}, [], "--grid tail"),
@@ -201,10 +218,15 @@ def test_bad_input(folder, capsys, script, more, common, words):
 def test_missing_ray(folder, capsys, monkeypatch):
     """Would break: a traceback in place of what to install."""
     find_spec = sweep.importlib.util.find_spec
-    monkeypatch.setattr(sweep.importlib.util, "find_spec", lambda name: None if name == "ray" else find_spec(name))
+    monkeypatch.setattr(
+        sweep.importlib.util, "find_spec", lambda name: None if name == "ray" else find_spec(name)
+    )
     with pytest.raises(SystemExit) as stopped:
         sweep.main(options("fake.py", ray="local"), [])
-    assert stopped.value.code == 2 and "pip install -r requirements-cluster.txt" in capsys.readouterr().err
+    assert (
+        stopped.value.code == 2
+        and "pip install -r requirements-cluster.txt" in capsys.readouterr().err
+    )
 
 
 STUB = """#!/bin/sh
@@ -236,7 +258,11 @@ def test_declared_sweeps(tmp_path, monkeypatch, capsys, name, runs):
         assert sweep.main(sweep.tyro.cli(sweep.Options, args=ours.split()), common.split()) == 0
     starts = capsys.readouterr().out.splitlines()
     assert len(starts) == runs and all(line.startswith("start ") for line in starts)
-    assert [path.name for path in folder.rglob("*") if path.suffix != ".py"] in ([], ["fire"], ["mistakes"])
+    assert [path.name for path in folder.rglob("*") if path.suffix != ".py"] in (
+        [],
+        ["fire"],
+        ["mistakes"],
+    )
 
 
 def test_dry_run(folder, capsys):
@@ -248,14 +274,19 @@ def test_dry_run(folder, capsys):
     assert sweep.main(options("fake.py", seeds=("1-4",), dry_run=True), []) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["skip", "resume", "start", "start"]
-    assert "--resume runs/half" in lines[1] and "--seed 2" in lines[1] and "--resume" not in lines[2]
+    assert (
+        "--resume runs/half" in lines[1] and "--seed 2" in lines[1] and "--resume" not in lines[2]
+    )
     assert sorted(Path("runs").rglob("*")) == before and not journal()
 
 
 def test_gpus_are_dealt_out():
     """Would break: workers that share one GPU while others idle, or that leave the GPUs they were given."""
     assert sweep.visible_gpus(None, 3) == ["0", "1", "2"] and sweep.visible_gpus(None, 0) == []
-    assert sweep.visible_gpus("4,7", 2) == ["4", "7"] and sweep.visible_gpus("", 0) == sweep.visible_gpus("-1", 0) == []
+    assert (
+        sweep.visible_gpus("4,7", 2) == ["4", "7"]
+        and sweep.visible_gpus("", 0) == sweep.visible_gpus("-1", 0) == []
+    )
     dealt = [sweep.environment(1, slot, ["4", "7"])["CUDA_VISIBLE_DEVICES"] for slot in range(5)]
     assert dealt == ["4", "7", "4", "7", "4"]
     assert "CUDA_VISIBLE_DEVICES" not in sweep.environment(1, 0, [])
@@ -267,9 +298,15 @@ def test_variables_of_a_run(folder, monkeypatch, device):
     """Would break: two runs on the same GPU, or more threads than cores."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
     finish(start(f"--env-ids Toy --seeds 1-2 --workers 2 --device {device} -- --delay 0.2"))
-    found = [json.loads(file.read_text())["variables"] for file in Path("runs").glob("*/summary.json")]
-    assert {one["OMP_NUM_THREADS"] for one in found} == {str(max(1, len(os.sched_getaffinity(0)) // 2))}
-    assert {one["CUDA_VISIBLE_DEVICES"] for one in found} == ({"4", "7"} if device == "cuda" else {"4,7"})
+    found = [
+        json.loads(file.read_text())["variables"] for file in Path("runs").glob("*/summary.json")
+    ]
+    assert {one["OMP_NUM_THREADS"] for one in found} == {
+        str(max(1, len(os.sched_getaffinity(0)) // 2))
+    }
+    assert {one["CUDA_VISIBLE_DEVICES"] for one in found} == (
+        {"4", "7"} if device == "cuda" else {"4,7"}
+    )
 
 
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGTERM", "SIGINT"])
@@ -281,25 +318,37 @@ def test_killed_and_started_again(folder, how):
     before = journal()
     ended = {line.split()[1] for line in before if "end" in line}
     if how == "SIGKILL":
-        os.killpg(process.pid, signal.SIGKILL)  # the sweep and all its runs at once, as in a power cut
+        os.killpg(
+            process.pid, signal.SIGKILL
+        )  # the sweep and all its runs at once, as in a power cut
         finish(process, -9)
     else:
         process.send_signal(getattr(signal, how))
         output = finish(process, 128 + getattr(signal, how))
         assert "Traceback" not in output and "FAILED" not in output
         stopped = {line.split()[1] for line in journal() if "stopped" in line}
-        assert stopped | ended >= {line.split()[1] for line in before}, "a run did not get the signal"
+        assert stopped | ended >= {line.split()[1] for line in before}, (
+            "a run did not get the signal"
+        )
     whole = {path.parent.name.split("__")[2] for path in Path("runs").glob("*/summary.json")}
-    half = {path.parent.name.split("__")[2] for path in Path("runs").glob("*/checkpoint.pt")} - whole
+    half = {
+        path.parent.name.split("__")[2] for path in Path("runs").glob("*/checkpoint.pt")
+    } - whole
     assert half and ended <= whole
     finish(start(flags))
     count = Counter(tuple(line.split()[1:3]) for line in journal())
     for seed in map(str, range(1, 6)):
         assert count[seed, "end"] == 1
         assert count[seed, "resume"] == (seed in half)
-        assert count[seed, "start"] == 1 or seed not in half | whole  # again only where nothing had been saved
+        assert (
+            count[seed, "start"] == 1 or seed not in half | whole
+        )  # again only where nothing had been saved
     assert all(line.split()[3] > "0" for line in journal() if "resume" in line)
-    assert len(list(Path("runs").glob("*/summary.json"))) == len(list(Path("runs").glob("Toy__*"))) == 5
+    assert (
+        len(list(Path("runs").glob("*/summary.json")))
+        == len(list(Path("runs").glob("Toy__*")))
+        == 5
+    )
     assert "5 done before, 0 now" in finish(start(flags))
 
 
@@ -330,12 +379,23 @@ def test_failures(folder):
     output = finish(start("--env-ids Toy --seeds 1-3 --workers 2 -- --crash 2 --steps 3"), 1)
     assert "3 runs: 0 done before, 2 now, 1 failed" in output
     what = [line.split()[1:] for line in journal()]
-    assert [words for words in what if words[0] == "2"] == [["2", "start", "0"], ["2", "resume", "2"]]
+    assert [words for words in what if words[0] == "2"] == [
+        ["2", "start", "0"],
+        ["2", "resume", "2"],
+    ]
     assert {words[0] for words in what if words[1] == "end"} == {"1", "3"}
     report = output[output.index("FAILED") :].splitlines()
-    assert "fake.py" in report[0] and "Toy" in report[0] and "seed 2" in report[0] and "exit status 1" in report[0]
+    assert (
+        "fake.py" in report[0]
+        and "Toy" in report[0]
+        and "seed 2" in report[0]
+        and "exit status 1" in report[0]
+    )
     assert "--seed 2" in report[1] and "runs/logs/Toy__fake__2.log" in report[2]
-    assert [line.strip() for line in report[3:18]] == [*(f"line {n}" for n in range(16, 30)), "this is the cause"]
+    assert [line.strip() for line in report[3:18]] == [
+        *(f"line {n}" for n in range(16, 30)),
+        "this is the cause",
+    ]
     assert output.count("FAILED") == 1
 
 
@@ -348,13 +408,17 @@ def test_failed_sweep_is_not_averaged(folder):
     )
     sweep_of_both = f"ppo_broken.py --env-ids Pendulum-v1 --seeds 1-2 --workers 2 -- {TINY}"
     output = finish(start(sweep_of_both, ALGOS / "ppo_continuous.py"), 1)
-    assert output.count("FAILED ppo_broken.py on Pendulum-v1") == 2 and "ZeroDivisionError" in output
+    assert (
+        output.count("FAILED ppo_broken.py on Pendulum-v1") == 2 and "ZeroDivisionError" in output
+    )
     plot = [sys.executable, str(ROOT / "scripts/plot.py"), "runs"]
     refused = subprocess.run(plot, capture_output=True, text=True)
     assert refused.returncode == 1 and not Path("curves").exists()
     assert "ppo_broken on Pendulum-v1 with seed 2 is not finished" in refused.stderr
     marked = subprocess.run([*plot, "--allow-incomplete"], capture_output=True, text=True)
-    assert marked.returncode == 0 and "**Incomplete set**: ppo_broken on Pendulum-v1" in marked.stdout
+    assert (
+        marked.returncode == 0 and "**Incomplete set**: ppo_broken on Pendulum-v1" in marked.stdout
+    )
     assert "INCOMPLETE SET, see runs.md" in Path("curves/runs.svg").read_text()
 
 
@@ -384,7 +448,12 @@ def test_what_counts_as_the_same_run(folder):
     older = {key: value for key, value in old_args().items() if key != "lr"}
     assert what(old_args()) == what(older) == "skip"
     assert what(old_args(runs_dir="elsewhere", resume="x", track=True)) == "skip"
-    assert what(old_args(lr=0.1)) == what(old_args(steps=3)) == what(old_args(future_flag=1)) == "start"
+    assert (
+        what(old_args(lr=0.1))
+        == what(old_args(steps=3))
+        == what(old_args(future_flag=1))
+        == "start"
+    )
     assert what(old_args(), algo="other") == what(None) == "start"
     (job,) = sweep.expand(options("fake.py"), ["--lr", "0.7"])
     assert what(older) == "start" and what(old_args(lr=0.7)) == "skip"
@@ -394,7 +463,10 @@ def test_the_furthest_of_several(folder):
     """Would break: the folder that wins by chance when a run has more than one."""
     (job,) = sweep.expand(options("fake.py"), [])
     for name, step in (("a", 10), ("b", 30), ("c", 20)):
-        torch.save({"algo": "fake", "args": job.args, "global_step": step}, record(name, job.args) / "checkpoint.pt")
+        torch.save(
+            {"algo": "fake", "args": job.args, "global_step": step},
+            record(name, job.args) / "checkpoint.pt",
+        )
     Path("runs/b/config.json").unlink()  # the checkpoint says as well what it is
     (record("d", job.args) / "checkpoint.pt").write_text("no checkpoint")
     torch.save([1, 2], record("f", job.args) / "checkpoint.pt")
@@ -411,7 +483,9 @@ def test_script_without_resume(folder):
     (job,) = sweep.expand(options("fake.py"), [])
     assert sweep.find(job, sweep.read_runs(Path("runs"))) == ("start", [])
     finish(start("--env-ids Toy"))
-    assert [line.split()[2] for line in journal()] == ["start", "end"] and Path("runs/half").exists()
+    assert [line.split()[2] for line in journal()] == ["start", "end"] and Path(
+        "runs/half"
+    ).exists()
 
 
 def test_table(folder):
@@ -420,7 +494,10 @@ def test_table(folder):
     for job, state in zip(jobs, ("done", "failed", "running", "waiting", "running", "waiting")):
         job.state = state
     lines = sweep.table(jobs, [60.0, 180.0])
-    assert [line.split()[:6] for line in lines[1:3]] == [["fake", "Toy", *"1200"], ["fake", "Other", *"0012"]]
+    assert [line.split()[:6] for line in lines[1:3]] == [
+        ["fake", "Toy", *"1200"],
+        ["fake", "Other", *"0012"],
+    ]
     assert lines[3].split()[:5] == ["total", *"1212"] and "about 4 min left" in lines[3]
 
 
@@ -447,7 +524,9 @@ def curves(runs: str) -> dict:
 
 @contextlib.contextmanager
 def two_nodes():
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+    )
     try:
         cluster.add_node(num_cpus=1)
         yield cluster.address
@@ -463,12 +542,20 @@ def test_same_scores_on_ray(folder):
     finish(start(f"{flags} here --workers 2 -- {TINY}", ppo))
     with two_nodes() as address:
         finish(start(f"{flags} cluster --ray {address} -- {TINY}", ppo))
-        finish(start(f"--env-ids Toy --seeds 1-2 --ray {address} -- --delay 2 --journal {folder}/journal"))
+        finish(
+            start(
+                f"--env-ids Toy --seeds 1-2 --ray {address} -- --delay 2 --journal {folder}/journal"
+            )
+        )
     assert scores("here") == scores("cluster") and scores("here").keys() == {1, 2}
     weights = [curves(runs) for runs in ("here", "cluster")]
     assert all(torch.equal(weights[0][seed], weights[1][seed]) for seed in (1, 2))
-    assert [line.split()[2] for line in journal()] == ["start", "start", "end", "end"], "a node of one CPU each"
-    assert "1 runs: 1 done before" in finish(start(f"{flags} cluster -- {TINY}".replace("1-2", "2"), ppo))
+    assert [line.split()[2] for line in journal()] == ["start", "start", "end", "end"], (
+        "a node of one CPU each"
+    )
+    assert "1 runs: 1 done before" in finish(
+        start(f"{flags} cluster -- {TINY}".replace("1-2", "2"), ppo)
+    )
 
 
 @pytest.mark.slow
@@ -484,7 +571,10 @@ def test_stopped_failed_and_resumed_on_ray(folder):
     assert len(stopped) >= 2 and set(stopped) <= set(running)
     saved = len(list(Path("runs").glob("*/checkpoint.pt")))
     output = finish(start(f"{flags} --delay 0.5"), 1)
-    assert "2 now, 1 failed" in output and output[output.index("FAILED") :].count("this is the cause") == 1
+    assert (
+        "2 now, 1 failed" in output
+        and output[output.index("FAILED") :].count("this is the cause") == 1
+    )
     assert sum("end" in line for line in journal()) == 2
     assert sum("resume" in line for line in journal()) >= saved
     assert not list(Path("runs").glob(".incoming"))

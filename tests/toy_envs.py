@@ -43,7 +43,13 @@ class Counter(gym.Env):
         reward = float(self.steps + self.id)
         Counter.rows.append((before, np.array(action), reward))
         done = self.steps == self.length()
-        return self.observe(), reward, done and self.episode % 2 == 0, done and self.episode % 2 == 1, {}
+        return (
+            self.observe(),
+            reward,
+            done and self.episode % 2 == 0,
+            done and self.episode % 2 == 1,
+            {},
+        )
 
 
 class Uneven(Counter):
@@ -83,7 +89,9 @@ class Signal(Counter):
             callers.add(frame.f_code.co_name)
         where = "evaluate" if "evaluate" in callers else "train"
         Signal.trained += where == "train"
-        due = Signal.trained >= int(os.environ["SIGNAL_STEP"]) and where == os.environ["SIGNAL_WHERE"]
+        due = (
+            Signal.trained >= int(os.environ["SIGNAL_STEP"]) and where == os.environ["SIGNAL_WHERE"]
+        )
         if due and not Signal.sent:
             Signal.sent = True
             os.kill(os.getpid(), int(os.environ["SIGNAL_NUMBER"]))
@@ -145,7 +153,9 @@ class FakeAtari(gym.vector.VectorEnv):
     rows: list = []  # (i, game, step, action, reward, ends) of each step, but reset rows, of training's environments
     made: list = []  # keywords of each
 
-    def __init__(self, game: str, num_envs: int, *, frameskip=4, reward_clipping=True, stack_num=4, **view):
+    def __init__(
+        self, game: str, num_envs: int, *, frameskip=4, reward_clipping=True, stack_num=4, **view
+    ):
         FakeAtari.made.append(dict(game=game, num_envs=num_envs, frameskip=frameskip) | view)
         assert not reward_clipping
         self.num_envs, self.stack_num = num_envs, stack_num
@@ -169,7 +179,10 @@ class FakeAtari(gym.vector.VectorEnv):
     @staticmethod
     def timeline(i: int, rows: int) -> list[tuple[int, int] | None]:
         """(game, steps taken before) of environment i in each row; None for a reset row."""
-        every = ([(game, step) for step in range(FakeAtari.length(i, game))] + [None] for game in range(rows))
+        every = (
+            [(game, step) for step in range(FakeAtari.length(i, game))] + [None]
+            for game in range(rows)
+        )
         return [row for game in every for row in game][:rows]
 
     @staticmethod
@@ -179,7 +192,9 @@ class FakeAtari(gym.vector.VectorEnv):
         return tuple(number - 1 for number in thirds) if any(thirds) else None
 
     def frame(self, i: int) -> np.ndarray:
-        return np.repeat(np.array([i + 1, self.game[i] + 1, self.steps[i] + 1], np.uint8), 28)[:, None].repeat(84, 1)
+        return np.repeat(np.array([i + 1, self.game[i] + 1, self.steps[i] + 1], np.uint8), 28)[
+            :, None
+        ].repeat(84, 1)
 
     def info(self) -> dict:
         lives = [self.lives(i, self.game[i], self.steps[i]) for i in range(self.num_envs)]
@@ -198,16 +213,32 @@ class FakeAtari(gym.vector.VectorEnv):
         reward, terminated, truncated = np.zeros((3, self.num_envs), dtype=np.int32)
         for i, action in enumerate(actions):
             if self.done[i]:
-                self.game[i], self.steps[i], self.done[i], self.stack[i] = self.game[i] + 1, 0, False, 0
+                self.game[i], self.steps[i], self.done[i], self.stack[i] = (
+                    self.game[i] + 1,
+                    0,
+                    False,
+                    0,
+                )
             else:
                 self.steps[i] += 1
                 reward[i] = self.reward(i, self.steps[i])
                 self.done[i] = self.steps[i] == self.length(i, self.game[i])
-                terminated[i], truncated[i] = self.done[i] * (1 - self.game[i] % 2), self.done[i] * (self.game[i] % 2)
+                terminated[i], truncated[i] = (
+                    self.done[i] * (1 - self.game[i] % 2),
+                    self.done[i] * (self.game[i] % 2),
+                )
                 if self.training:
-                    FakeAtari.rows.append((i, self.game[i], self.steps[i] - 1, int(action), reward[i], self.done[i]))
+                    FakeAtari.rows.append(
+                        (i, self.game[i], self.steps[i] - 1, int(action), reward[i], self.done[i])
+                    )
             self.stack[i] = np.concatenate([self.stack[i, 1:], self.frame(i)[None]])
-        return self.stack.copy(), reward, terminated.astype(bool), truncated.astype(bool), self.info()
+        return (
+            self.stack.copy(),
+            reward,
+            terminated.astype(bool),
+            truncated.astype(bool),
+            self.info(),
+        )
 
 
 for cls in (Counter, Uneven, Signal, Constant, Shown, TwoSteps, Aim, Endless, Unbounded):
@@ -222,18 +253,34 @@ for name, kwargs in {
         gym.register(f"{name}-v0", entry_point=Broken, kwargs=kwargs, disable_env_checker=True)
 for name in ("Counter", "Uneven", "Signal", "NanReward", "NanObservation", "InfiniteReward"):
     if f"{name}Discrete-v0" not in gym.registry:
-        make = lambda name=name: WithChoices(gym.make(f"{name}-v0", disable_env_checker=True).unwrapped)  # noqa: E731
+        make = lambda name=name: WithChoices(
+            gym.make(f"{name}-v0", disable_env_checker=True).unwrapped
+        )  # noqa: E731
         gym.register(f"{name}Discrete-v0", entry_point=make, disable_env_checker=True)
         pixels = lambda make=make: InPictures(make())  # noqa: E731
         gym.register(f"{name}Pixels-v0", entry_point=pixels, disable_env_checker=True)
 if "ShiftedDiscrete-v0" not in gym.registry:
-    gym.register("ShiftedDiscrete-v0", entry_point=lambda: WithChoices(Counter(), start=5), disable_env_checker=True)
+    gym.register(
+        "ShiftedDiscrete-v0",
+        entry_point=lambda: WithChoices(Counter(), start=5),
+        disable_env_checker=True,
+    )
     shifted = lambda: InPictures(WithChoices(Counter(), start=5))  # noqa: E731
     gym.register("ShiftedPixels-v0", entry_point=shifted, disable_env_checker=True)
 for name, side in {"Tiny": 32, "Odd": 38}.items():
     if f"{name}Pixels-v0" not in gym.registry:
-        gym.register(f"{name}Pixels-v0", entry_point=Still, kwargs={"shape": (1, side, side)}, disable_env_checker=True)
-for name, kwargs in {"Short": {"max_num_frames_per_episode": 402}, "Full": {"full_action_space": True}}.items():
+        gym.register(
+            f"{name}Pixels-v0",
+            entry_point=Still,
+            kwargs={"shape": (1, side, side)},
+            disable_env_checker=True,
+        )
+for name, kwargs in {
+    "Short": {"max_num_frames_per_episode": 402},
+    "Full": {"full_action_space": True},
+}.items():
     if f"{name}Breakout-v4" not in gym.registry:
         spec = gym.spec("BreakoutNoFrameskip-v4")
-        gym.register(f"{name}Breakout-v4", entry_point=spec.entry_point, kwargs=spec.kwargs | kwargs)
+        gym.register(
+            f"{name}Breakout-v4", entry_point=spec.entry_point, kwargs=spec.kwargs | kwargs
+        )

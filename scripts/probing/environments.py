@@ -53,7 +53,13 @@ class Protocol(gym.Env):
         reward = self.pay(action)
         done, even = self.steps == self.length(), (self.episode + self.number) % 2 == 0
         ends = {"terminated": done and even, "truncated": done and not even, "life_lost": False}
-        row = {"reset": False, "obs": before, "next_obs": self.last, "action": np.array(action), "reward": reward}
+        row = {
+            "reset": False,
+            "obs": before,
+            "next_obs": self.last,
+            "action": np.array(action),
+            "reward": reward,
+        }
         self.protocol.append(row | ends)
         return self.last.copy(), reward, ends["terminated"], ends["truncated"], {}
 
@@ -85,7 +91,10 @@ class Arcade(Protocol):
 class Small(gym.Env):
     """Base of the learned checks: episodes of `length` steps; `outcome` gives (reward, next observation)."""
 
-    observation_space, action_space = box(1), box(1, -3.0, 3.0)  # so wide that clipping moves no best action
+    observation_space, action_space = (
+        box(1),
+        box(1, -3.0, 3.0),
+    )  # so wide that clipping moves no best action
     length, truncates, born = 1, False, 0
 
     def reset(self, *, seed=None, options=None):
@@ -244,10 +253,27 @@ class Hit(gym.RewardWrapper):
 
 WORLDS = {
     cls.__name__: cls
-    for cls in (Constant, Shown, TwoSteps, Better, Aim, Far, Endless, Brief, Delayed, Told, Drift, LifeLost)
+    for cls in (
+        Constant,
+        Shown,
+        TwoSteps,
+        Better,
+        Aim,
+        Far,
+        Endless,
+        Brief,
+        Delayed,
+        Told,
+        Drift,
+        LifeLost,
+    )
 }
-DISCRETE = {name: lambda cls=cls: Choices(cls()) for name, cls in WORLDS.items()} | {"Protocol": Arcade}
-DISCRETE |= {name: lambda cls=cls: Choices(Hit(cls())) for name, cls in (("Better", Better), ("Aim", Aim))}
+DISCRETE = {name: lambda cls=cls: Choices(cls()) for name, cls in WORLDS.items()} | {
+    "Protocol": Arcade
+}
+DISCRETE |= {
+    name: lambda cls=cls: Choices(Hit(cls())) for name, cls in (("Better", Better), ("Aim", Aim))
+}
 for name, make in (WORLDS | {"Protocol": Protocol}).items():
     gym.register(f"Probe{name}-v0", entry_point=make, disable_env_checker=True)
 for name, make in DISCRETE.items():
@@ -319,7 +345,10 @@ class AtariVector(gym.vector.VectorEnv):
 
     def reset(self, *, seed=None, options=None):
         self.done[:] = False
-        obs = [game.reset(seed=None if seed is None else seed + i)[0] for i, game in enumerate(self.games)]
+        obs = [
+            game.reset(seed=None if seed is None else seed + i)[0]
+            for i, game in enumerate(self.games)
+        ]
         return np.stack(obs), self.info()
 
     def info(self) -> dict:

@@ -9,7 +9,16 @@ import numpy as np
 import torch
 
 from probing.environments import box
-from probing.subject import NUM_ACTIONS, Subject, Trace, check, close, largest, minibatch, reference_gae
+from probing.subject import (
+    NUM_ACTIONS,
+    Subject,
+    Trace,
+    check,
+    close,
+    largest,
+    minibatch,
+    reference_gae,
+)
 
 
 @check("train", "the file does not run: a plain run on a small environment shows the same error")
@@ -26,7 +35,9 @@ def gae(subject: Subject):
     ours = subject.load().compute_gae(*given, gamma, lam).double().numpy()
     r, v, te, do = (tensor.double().numpy() for tensor in given)
     right = reference_gae((r, te, do), v, gamma, lam)
-    mistakes = {text: reference_gae(case, v, gamma, lam) for text, case in wrong_ends(r, te, do).items()}
+    mistakes = {
+        text: reference_gae(case, v, gamma, lam) for text, case in wrong_ends(r, te, do).items()
+    }
     mistakes |= {
         "the sign of the advantage": -right,
         "gamma and lambda are swapped": reference_gae((r, te, do), v, lam, gamma),
@@ -43,7 +54,10 @@ def n_step_returns(subject: Subject):
     ours = subject.load().n_step_returns(*given, gamma).double().numpy()
     r, v, te, do = (tensor.double().numpy() for tensor in given)
     right = reference_gae((r, te, do), v, gamma, 1.0) + v[:-1]
-    mistakes = {text: reference_gae(case, v, gamma, 1.0) + v[:-1] for text, case in wrong_ends(r, te, do).items()}
+    mistakes = {
+        text: reference_gae(case, v, gamma, 1.0) + v[:-1]
+        for text, case in wrong_ends(r, te, do).items()
+    }
     mistakes |= {
         "gamma is missing": reference_gae((r, te, do), v, 1.0, 1.0) + v[:-1],
         "the targets look one step ahead only": reference_gae((r, te, do), v, gamma, 0.0) + v[:-1],
@@ -56,7 +70,11 @@ def n_step_returns(subject: Subject):
     return *close(largest(ours, right)), likeliest(ours, mistakes)
 
 
-@check("compute_returns", "the returns are not the discounted sums of the rewards that follow", of="monte-carlo")
+@check(
+    "compute_returns",
+    "the returns are not the discounted sums of the rewards that follow",
+    of="monte-carlo",
+)
 def monte_carlo_returns(subject: Subject):
     """compute_returns on random rewards against the sum in float64."""
     rewards, gamma = torch.randn(16, 8), 0.9
@@ -67,8 +85,12 @@ def monte_carlo_returns(subject: Subject):
     mistakes = {
         "gamma is missing": reference_gae((r, none, none), zero, 1.0, 1.0),
         "the reward of the step itself is left out": right - r,
-        "the sum of the whole episode, with the rewards before the action": np.broadcast_to(right[:1], r.shape),
-        "rewards are summed from the start": reference_gae((r[::-1], none, none), zero, gamma, 1.0)[::-1],
+        "the sum of the whole episode, with the rewards before the action": np.broadcast_to(
+            right[:1], r.shape
+        ),
+        "rewards are summed from the start": reference_gae((r[::-1], none, none), zero, gamma, 1.0)[
+            ::-1
+        ],
     }
     return *close(largest(ours, right)), likeliest(ours, mistakes)
 
@@ -76,14 +98,20 @@ def monte_carlo_returns(subject: Subject):
 def rollout(seed: int, T: int = 16, N: int = 8) -> tuple[torch.Tensor, ...]:
     """Random rewards, values, terminateds and dones."""
     generator = torch.Generator().manual_seed(seed)
-    rewards, values = torch.randn(T, N, generator=generator), torch.randn(T + 1, N, generator=generator)
+    rewards, values = (
+        torch.randn(T, N, generator=generator),
+        torch.randn(T + 1, N, generator=generator),
+    )
     kind = torch.randint(0, 6, (T, N), generator=generator)
     return rewards, values, (kind == 0).float(), (kind < 2).float()
 
 
 def wrong_ends(r, te, do) -> dict[str, tuple]:
     """What a file may mistake for (rewards, terminal states, ends of the trace)."""
-    none, late = np.zeros_like(do), [np.concatenate([np.zeros_like(ends[:1]), ends[:-1]]) for ends in (te, do)]
+    none, late = (
+        np.zeros_like(do),
+        [np.concatenate([np.zeros_like(ends[:1]), ends[:-1]]) for ends in (te, do)],
+    )
     return {
         "the recursion runs on over the ends of episodes: no mask of `done`": (r, te, none),
         "no episode end reaches the advantages": (r, none, none),
@@ -108,7 +136,9 @@ def log_slope(agent, u: torch.Tensor) -> torch.Tensor:
 
 
 @check(
-    "Agent", "log-probability or entropy is not that of the distribution the actions are drawn from", of="continuous"
+    "Agent",
+    "log-probability or entropy is not that of the distribution the actions are drawn from",
+    of="continuous",
 )
 def density(subject: Subject):
     """The density of two-dimensional actions must integrate to 1, and to the entropy."""
@@ -138,12 +168,19 @@ def density(subject: Subject):
             theirs = float(-(weight * logprob.clamp(min=-1e4)).sum())
         error = max(abs(mass - 1), abs(ours - theirs))
         if error > worst:
-            worst, where = error, f" ({case['distribution']}{', squash' * ('squash' in case)}: mass {mass:.3f})"
+            worst, where = (
+                error,
+                f" ({case['distribution']}{', squash' * ('squash' in case)}: mass {mass:.3f})",
+            )
     measured, expected, passed = close(worst, 3e-2)
     return measured + where, expected, passed
 
 
-@check("Agent", "actions are not drawn from the distribution whose log-probability is reported", of="continuous")
+@check(
+    "Agent",
+    "actions are not drawn from the distribution whose log-probability is reported",
+    of="continuous",
+)
 def sampling(subject: Subject):
     """Minus the mean log-probability of many draws is the entropy."""
     module, worst = subject.load(), 0.0
@@ -155,12 +192,18 @@ def sampling(subject: Subject):
             action, logprob, entropy = agent.get_action(x)
             logprob = agent.get_action(x, action)[1] if logprob is None else logprob
         worst = max(worst, abs(float(logprob.mean() + entropy.mean())))
-        drawn = action.std(0) / {"normal": 1, "laplace": 2**0.5, "gumbel": math.pi / 6**0.5}.get(name, 1)
+        drawn = action.std(0) / {"normal": 1, "laplace": 2**0.5, "gumbel": math.pi / 6**0.5}.get(
+            name, 1
+        )
         worst = max(worst, float((drawn.log() - agent.actor_logstd).abs().max()))
     return close(worst, 3e-2)
 
 
-@check("Agent", "log-probability or entropy is not that of the softmax of the logits", of="policy discrete")
+@check(
+    "Agent",
+    "log-probability or entropy is not that of the softmax of the logits",
+    of="policy discrete",
+)
 def probabilities(subject: Subject):
     """The probabilities of all actions add up to 1, and give the entropy; a row does not depend on the others."""
     module = subject.load()
@@ -169,17 +212,25 @@ def probabilities(subject: Subject):
         logprobs, entropy = subject.outputs(agent, x)[0].double(), subject.act(agent, x)[2].double()
         alone = torch.cat([subject.outputs(agent, row[None])[0] for row in x]).double()
     mass, theirs = logprobs.exp().sum(-1), -(logprobs.exp() * logprobs).sum(-1)
-    return close(max(largest(mass, torch.ones(32)), largest(entropy, theirs), largest(logprobs, alone)))
+    return close(
+        max(largest(mass, torch.ones(32)), largest(entropy, theirs), largest(logprobs, alone))
+    )
 
 
-@check("Agent", "actions are not drawn from the policy, or one draw serves all environments", of="policy discrete")
+@check(
+    "Agent",
+    "actions are not drawn from the policy, or one draw serves all environments",
+    of="policy discrete",
+)
 def action_frequencies(subject: Subject):
     """Of 3,200 draws in one state: how often each action comes, and that the rows of one call differ."""
     module = subject.load()
     agent, x = subject.agent(module, subject.args(module)), subject.observations(64)
     with torch.no_grad():
         # a state whose probabilities differ, but none of them so much that it never comes
-        x = x[[(subject.act(agent, x)[2] - 0.7 * math.log(NUM_ACTIONS)).abs().argmin()]].expand_as(x)
+        x = x[[(subject.act(agent, x)[2] - 0.7 * math.log(NUM_ACTIONS)).abs().argmin()]].expand_as(
+            x
+        )
         draws = torch.stack([subject.act(agent, x)[0] for _ in range(50)])  # (50 calls, 64 rows)
         expected = 64 * subject.outputs(agent, x[:1])[0][0].double().exp()
     counts = torch.nn.functional.one_hot(draws, NUM_ACTIONS).double().sum(1)  # (50 calls, actions)
@@ -206,12 +257,16 @@ def bounds(subject: Subject):
     for squash in (False, True):
         agent = subject.agent(module, subject.args(module, squash=squash), action_space=space)
         squashed = -0.5 + 1.3 * (action.tanh() + 1) / 2
-        worst = max(worst, largest(agent.to_env(action), squashed if squash else action.clamp(-0.5, 0.8)))
+        worst = max(
+            worst, largest(agent.to_env(action), squashed if squash else action.clamp(-0.5, 0.8))
+        )
     return close(worst)
 
 
 @check(
-    "Agent", "normalize is not (obs - mean) / deviation clipped to +-10, or it writes into its input", of="normaliser"
+    "Agent",
+    "normalize is not (obs - mean) / deviation clipped to +-10, or it writes into its input",
+    of="normaliser",
 )
 def normaliser(subject: Subject):
     """Of observations far and near, by statistics of the probe's own; the input stays as it is."""
@@ -228,7 +283,11 @@ def normaliser(subject: Subject):
     return f"error {error:.1e}", "below 1e-03", error < 1e-3 and untouched, hint
 
 
-@check("Agent", "the scale of the action is clamped or transformed: its parameter loses its effect", of="continuous")
+@check(
+    "Agent",
+    "the scale of the action is clamped or transformed: its parameter loses its effect",
+    of="continuous",
+)
 def scale(subject: Subject):
     """The entropy rises by 1 for each dimension and each 1 that the log of the scale rises by."""
     module, found = subject.load(), []
@@ -250,7 +309,8 @@ def rpo_noise(subject: Subject):
     if not hasattr(module.Args, "rpo_alpha"):
         return "no --rpo-alpha", "nothing to check", True
     noisy, plain = (
-        subject.agent(module, subject.args(module, rpo_alpha=a, rpo_perturb_rollout=False)) for a in (alpha, 0.0)
+        subject.agent(module, subject.args(module, rpo_alpha=a, rpo_perturb_rollout=False))
+        for a in (alpha, 0.0)
     )
     x = torch.tensor([[0.3, -0.2, 0.5]]).expand(100_000, -1)
     with torch.no_grad():
@@ -261,10 +321,14 @@ def rpo_noise(subject: Subject):
             same.append(agent.get_action(x[:100])[0])
         location = plain.actor_mean(x)
         squares, beside = (
-            2 * (plain.get_action(x, action)[1] - noisy.get_action(x, action)[1]) for action in (location, location + 1)
+            2 * (plain.get_action(x, action)[1] - noisy.get_action(x, action)[1])
+            for action in (location, location + 1)
         )  # sums over the two dimensions of z^2, and of z^2 - 2 z
     ratio, top = float(squares.mean() / (2 * alpha**2 / 3)), float(squares.max())
-    spread, middle = float(squares.std() / (alpha**2 * (8 / 45) ** 0.5)), float((squares - beside).mean() / 4)
+    spread, middle = (
+        float(squares.std() / (alpha**2 * (8 / 45) ** 0.5)),
+        float((squares - beside).mean() / 4),
+    )
     acting = "equal" if torch.equal(*same) else "noisy"
     passed = max(abs(ratio - 1), abs(spread - 1), abs(middle)) < 0.03 and top <= 2 * alpha**2 + 1e-4
     measured = f"z^2 {ratio:.2f}, spread {spread:.2f}, z {middle:.2f}, acting {acting}"
@@ -281,7 +345,9 @@ def slopes(subject: Subject, module, agent, args, batch: dict, wanted: str) -> t
             result = call(*a)
             if not isinstance(result, tuple):
                 return result + shift
-            return tuple(part + shift if i + first == place else part for i, part in enumerate(result))
+            return tuple(
+                part + shift if i + first == place else part for i, part in enumerate(result)
+            )
 
         return inner
 
@@ -304,19 +370,30 @@ def rows_are_independent(subject: Subject):
     agent, batch = minibatch(subject, module, args)
     with torch.no_grad():
         whole = float(subject.loss(module, agent, args, batch))
-        rows = [{name: tensor[i : i + 1] for name, tensor in batch.items()} for i in range(len(batch["x"]))]
+        rows = [
+            {name: tensor[i : i + 1] for name, tensor in batch.items()}
+            for i in range(len(batch["x"]))
+        ]
         single = float(np.mean([float(subject.loss(module, agent, args, row)) for row in rows]))
     return close(abs(whole - single), 1e-4)
 
 
-@check("update", "the clipped surrogate: its sign, min taken for max, or the clip on the wrong side", of="ratio")
+@check(
+    "update",
+    "the clipped surrogate: its sign, min taken for max, or the clip on the wrong side",
+    of="ratio",
+)
 def clipping(subject: Subject):
     """Slope of the loss by each row's log-probability: -ratio x advantage, and 0 where clipping must hold it."""
     module = subject.load()
     args = subject.args(module, norm_adv=False, ent_coef=0.0)
     agent, batch = minibatch(subject, module, args, 256)
     with torch.no_grad():
-        ratio = (subject.act(agent, batch["x"], batch["action"])[1] - batch["old_logprob"]).exp().double()
+        ratio = (
+            (subject.act(agent, batch["x"], batch["action"])[1] - batch["old_logprob"])
+            .exp()
+            .double()
+        )
     advantage, eps = batch["advantage"].double(), args.clip_coef
     held = ((advantage > 0) & (ratio > 1 + eps)) | ((advantage < 0) & (ratio < 1 - eps))
     theirs = torch.where(held, 0, -ratio * advantage) / len(ratio)
@@ -326,22 +403,30 @@ def clipping(subject: Subject):
         "the sign of the policy loss: it lowers good actions": -theirs,
         "the ratio is not clipped": -ratio * advantage / len(ratio),
         "max in place of min: the clip holds the wrong side": torch.where(
-            ((advantage < 0) & (ratio > 1 + eps)) | ((advantage > 0) & (ratio < 1 - eps)), 0, -ratio * advantage
+            ((advantage < 0) & (ratio > 1 + eps)) | ((advantage > 0) & (ratio < 1 - eps)),
+            0,
+            -ratio * advantage,
         )
         / len(ratio),
         "no gradient reaches the policy": 0 * theirs,
     }
-    hint = next((text for text, other in hints.items() if largest(ours / scale, other / scale) < 1e-3), None)
+    hint = next(
+        (text for text, other in hints.items() if largest(ours / scale, other / scale) < 1e-3), None
+    )
     return *close(largest(ours / scale, theirs / scale)), hint
 
 
-@check("update", "the policy gradient: its sign, its advantage, or the rows that it counts", of="score")
+@check(
+    "update", "the policy gradient: its sign, its advantage, or the rows that it counts", of="score"
+)
 def policy_gradient(subject: Subject):
     """Slope of the loss by each row's log-probability: -(target - value), and 0 in reset rows where it gets them; with
     --norm-adv and each --baseline, where there are such flags."""
     module, worst, hint = subject.load(), 0.0, None
     baselines = ("value", "none") if hasattr(module.Args, "baseline") else ("value",)
-    for baseline, norm in [(b, n) for b in baselines for n in (False, True)[: 1 + hasattr(module.Args, "norm_adv")]]:
+    for baseline, norm in [
+        (b, n) for b in baselines for n in (False, True)[: 1 + hasattr(module.Args, "norm_adv")]
+    ]:
         args = subject.args(module, ent_coef=0.0, norm_adv=norm, baseline=baseline)
         agent, batch = minibatch(subject, module, args)
         valid = batch.get("valid", torch.ones(len(batch["x"]))).double()
@@ -353,7 +438,10 @@ def policy_gradient(subject: Subject):
         if norm:
             advantage = (advantage - advantage.mean()) / advantage.std()
         theirs = -advantage * valid / valid.sum()
-        ours, scale = slopes(subject, module, agent, args, batch, "logprob"), float(theirs.abs().max())
+        ours, scale = (
+            slopes(subject, module, agent, args, batch, "logprob"),
+            float(theirs.abs().max()),
+        )
         hints = {
             "the sign of the policy loss: it lowers good actions": -theirs,
             "the target stands in for the advantage": -target * valid / valid.sum(),
@@ -362,13 +450,18 @@ def policy_gradient(subject: Subject):
         }
         error = largest(ours / scale, theirs / scale)
         if not error < 1e-3:
-            hint = likeliest(ours / scale, {text: wrong / scale for text, wrong in hints.items()}) or hint
+            hint = (
+                likeliest(ours / scale, {text: wrong / scale for text, wrong in hints.items()})
+                or hint
+            )
         worst = max(worst, error)
     return *close(worst), hint
 
 
 @check(
-    "RMSprop", "not theta - lr x gradient / sqrt(g + eps), g being the running mean of its square, from 1", of="n-step"
+    "RMSprop",
+    "not theta - lr x gradient / sqrt(g + eps), g being the running mean of its square, from 1",
+    of="n-step",
 )
 def rmsprop(subject: Subject):
     """Ten steps of RMSprop on given gradients, against the formula in float64."""
@@ -402,8 +495,13 @@ def value_loss(subject: Subject):
         target, old = batch["target"].double(), batch.get("old_value", value).double()
         theirs = value_slopes(value, target, old, args.clip_coef if clip else math.inf)
         around_target = value_slopes(value, target, target, getattr(args, "clip_coef", math.inf))
-        theirs, around_target = (args.vf_coef * slope / len(value) for slope in (theirs, around_target))
-        ours, scale = slopes(subject, module, agent, args, batch, "value"), float(theirs.abs().max())
+        theirs, around_target = (
+            args.vf_coef * slope / len(value) for slope in (theirs, around_target)
+        )
+        ours, scale = (
+            slopes(subject, module, agent, args, batch, "value"),
+            float(theirs.abs().max()),
+        )
         worst = max(worst, largest(ours / scale, theirs / scale))
         if ours.abs().max() < 1e-12:
             hint = "no gradient reaches the value network"
@@ -422,8 +520,14 @@ def entropy_bonus(subject: Subject):
     agent, batch = minibatch(subject, module, args)
     with torch.no_grad():
         entropy = float(subject.act(agent, batch["x"], batch["action"])[2].mean())
-        change = float(subject.loss(module, agent, args, batch) - subject.loss(module, agent, plain, batch))
-    return f"loss changes by {change:+.3f}", f"{-0.3 * entropy:+.3f}", abs(change + 0.3 * entropy) < 1e-3
+        change = float(
+            subject.loss(module, agent, args, batch) - subject.loss(module, agent, plain, batch)
+        )
+    return (
+        f"loss changes by {change:+.3f}",
+        f"{-0.3 * entropy:+.3f}",
+        abs(change + 0.3 * entropy) < 1e-3,
+    )
 
 
 @check("update", "advantages are standardised over the wrong axis, or not at all", of="ratio")
@@ -453,7 +557,12 @@ def first_ratio(subject: Subject):
         first = record["minibatches"][0]
         if first["logprob"].shape != first["old_logprob"].shape:
             shapes = f"{tuple(first['logprob'].shape)} - {tuple(first['old_logprob'].shape)}"
-            return f"log-probabilities {shapes}", "the same shape", False, "a broadcast: the ratio becomes a matrix"
+            return (
+                f"log-probabilities {shapes}",
+                "the same shape",
+                False,
+                "a broadcast: the ratio becomes a matrix",
+            )
         worst = max(worst, float(((first["logprob"] - first["old_logprob"]).exp() - 1).abs().max()))
     return f"ratio 1 +- {worst:.1e}", "1 +- 1e-03", worst < 1e-3
 
@@ -471,7 +580,11 @@ def shapes(subject: Subject):
     return "; ".join(sorted(wrong)) or "all (minibatch,)", "all (minibatch,)", not wrong
 
 
-@check("train", "reset rows, the step after an episode's end, reach the loss, or valid rows are lost", of="policy")
+@check(
+    "train",
+    "reset rows, the step after an episode's end, reach the loss, or valid rows are lost",
+    of="policy",
+)
 def reset_rows(subject: Subject):
     """The batch holds each valid step once, and no reset row."""
     trace, extra, lost = subject.trace, 0, 0
@@ -500,12 +613,23 @@ def stored_actions(subject: Subject):
         if (places < 0).any():
             return "rows are missing", "a row for each step", False, "see reset-rows"
         action = record["batch"]["action"].double().numpy()[places]
-        worst = max(worst, largest(action if discrete else np.clip(action, -0.5, 0.8), expected["action"]))
+        worst = max(
+            worst, largest(action if discrete else np.clip(action, -0.5, 0.8), expected["action"])
+        )
         beyond += 0 if discrete else int(((action < -0.5001) | (action > 0.8001)).any(1).sum())
     if discrete:
         return close(worst)
-    hint = "the clipped action is stored: its log-probability is not that of the draw" if worst < 1e-3 else None
-    return f"error {worst:.1e}, {beyond} beyond the bounds", "below 1e-03, some", worst < 1e-3 and beyond > 0, hint
+    hint = (
+        "the clipped action is stored: its log-probability is not that of the draw"
+        if worst < 1e-3
+        else None
+    )
+    return (
+        f"error {worst:.1e}, {beyond} beyond the bounds",
+        "below 1e-03, some",
+        worst < 1e-3 and beyond > 0,
+        hint,
+    )
 
 
 @check("train", "old values are not those of the rollout's states", of="ratio")
@@ -517,26 +641,37 @@ def stored_values(subject: Subject):
 @check("train", "what reaches compute_gae is not what the environments gave", of="policy bootstrap")
 def gae_inputs(subject: Subject):
     """Rewards, values, terminateds and dones of the whole rollout; reset rows do not count."""
-    trace, errors = subject.trace, dict.fromkeys(("rewards", "values", "last value", "terminateds", "dones"), 0.0)
+    trace, errors = (
+        subject.trace,
+        dict.fromkeys(("rewards", "values", "last value", "terminateds", "dones"), 0.0),
+    )
     late, learner_hint = 0.0, None
     for call, truth, record in zip(trace.returns, trace.truth, trace.updates):
         valid, values = truth["valid"], trace.values(truth, record["agent"])
         rewards, terminals, dones = truth["learner"]
         pairs = {"rewards": (call["rewards"], rewards), "dones": (call["dones"], dones)}
-        pairs |= {"terminateds": (call["terminateds"], terminals), "values": (call["values"], values)}
+        pairs |= {
+            "terminateds": (call["terminateds"], terminals),
+            "values": (call["values"], values),
+        }
         for name, (ours, theirs) in pairs.items():
             here = valid  # what stands in a reset row matters to nothing, but its state is the end of the row before
             if name == "values":
                 here = np.concatenate([valid, valid[-1:]]) | np.concatenate([valid[:1], valid])
             same = ours.shape == theirs.shape
-            errors[name] = max(errors[name], largest(ours[here], theirs[here]) if same else math.inf)
+            errors[name] = max(
+                errors[name], largest(ours[here], theirs[here]) if same else math.inf
+            )
         errors["last value"] = max(errors["last value"], largest(call["values"][-1], values[-1]))
         late = max(late, largest(call["dones"][1:], dones[:-1]))
         if call["terminateds"].shape == valid.shape:
             wrong = (call["terminateds"] != terminals) & valid
             if wrong.any() and (truth["life_lost"] | ~wrong).all():
                 learner_hint = "a lost life does not end the bootstrap"
-        if call["rewards"].shape == rewards.shape and largest(call["rewards"][valid], truth["reward"][valid]) < 1e-6:
+        if (
+            call["rewards"].shape == rewards.shape
+            and largest(call["rewards"][valid], truth["reward"][valid]) < 1e-6
+        ):
             learner_hint = learner_hint or "rewards are not clipped"
     hints = {"terminateds": "a time limit is treated as a terminal state, or ends are stored in the wrong row",
              "dones": "`done` is cleared before it is stored, or stored a row " + ("late" if late < 1e-6 else "off"),
@@ -552,13 +687,18 @@ def gae_inputs(subject: Subject):
 def advantages(subject: Subject):
     """Of every valid row, against float64, with --bootstrap-truncation and without normalised rewards."""
     ours, theirs = (
-        batch_error(subject, name, name) if name in subject.loss_names else 0.0 for name in ("advantage", "target")
+        batch_error(subject, name, name) if name in subject.loss_names else 0.0
+        for name in ("advantage", "target")
     )
     hint = "the target is not advantage + old value" if ours < 1e-3 < theirs else None
     return *close(max(ours, theirs)), hint
 
 
-@check("train", "rewards are not divided by the deviation of the discounted return of the rows so far", of="scales")
+@check(
+    "train",
+    "rewards are not divided by the deviation of the discounted return of the rows so far",
+    of="scales",
+)
 def reward_normalisation(subject: Subject):
     """With --norm-reward: rewards over the deviation of all discounted returns so far, clipped to +-10."""
     trace = Trace(subject, norm_reward=True)
@@ -590,7 +730,11 @@ def observation_statistics(subject: Subject):
     return f"error {worst:.1e}, count off by {count}", "below 1e-03, 0", worst < 1e-3 and count == 0
 
 
-@check("update", "rows are left out, repeated or not shuffled; or the number of updates is wrong", of="ratio")
+@check(
+    "update",
+    "rows are left out, repeated or not shuffled; or the number of updates is wrong",
+    of="ratio",
+)
 def minibatches(subject: Subject):
     """Each epoch passes over every row, in a new order, in --num-minibatches parts."""
     trace, wrong = subject.trace, ""
@@ -599,14 +743,21 @@ def minibatches(subject: Subject):
         if len(parts) != per_epoch * trace.args.update_epochs:
             wrong = f"{len(parts)} minibatches in place of {per_epoch} x {trace.args.update_epochs}"
             break
-        orders, row_of = [], {x.numpy().tobytes(): row for row, x in enumerate(record["batch"]["x"])}
+        orders, row_of = (
+            [],
+            {x.numpy().tobytes(): row for row, x in enumerate(record["batch"]["x"])},
+        )
         for epoch in range(trace.args.update_epochs):
-            x = torch.cat([part["x"] for part in parts[epoch * per_epoch : (epoch + 1) * per_epoch]])
+            x = torch.cat(
+                [part["x"] for part in parts[epoch * per_epoch : (epoch + 1) * per_epoch]]
+            )
             orders.append([row_of[row.numpy().tobytes()] for row in x])
             if set(orders[-1]) != set(range(len(record["batch"]["x"]))):
                 wrong = "an epoch leaves rows out"
             for name, tensor in record["batch"].items():
-                part = torch.cat([mb[name] for mb in parts[epoch * per_epoch : (epoch + 1) * per_epoch]])
+                part = torch.cat(
+                    [mb[name] for mb in parts[epoch * per_epoch : (epoch + 1) * per_epoch]]
+                )
                 if not torch.equal(part, tensor[orders[-1]]):
                     wrong = wrong or f"{name} of other rows"
         if orders[0] == orders[-1]:

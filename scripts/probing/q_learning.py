@@ -33,18 +33,30 @@ def td_target(subject: Subject):
         mistakes = {
             "a terminal state is bootstrapped": targets(reward, 0 * terminal, values, chooser, 0.9),
             "gamma is missing": targets(reward, terminal, values, chooser, 1.0),
-            "the mask of terminal states is turned round": targets(reward, 1 - terminal, values, chooser, 0.9),
-            "the worst action is taken for the best": targets(reward, terminal, values, -chooser, 0.9),
+            "the mask of terminal states is turned round": targets(
+                reward, 1 - terminal, values, chooser, 0.9
+            ),
+            "the worst action is taken for the best": targets(
+                reward, terminal, values, -chooser, 0.9
+            ),
             "one action is taken for the best in all rows": targets(
                 reward, terminal, values, chooser.mean(0, keepdim=True).expand_as(chooser), 0.9
             ),
-            "the largest value is taken: no double DQN": targets(reward, terminal, values, values, 0.9),
-            "the networks of double DQN are swapped": targets(reward, terminal, chooser, values, 0.9),
-            "the chooser's own value is taken: no double DQN": targets(reward, terminal, chooser, chooser, 0.9),
+            "the largest value is taken: no double DQN": targets(
+                reward, terminal, values, values, 0.9
+            ),
+            "the networks of double DQN are swapped": targets(
+                reward, terminal, chooser, values, 0.9
+            ),
+            "the chooser's own value is taken: no double DQN": targets(
+                reward, terminal, chooser, chooser, 0.9
+            ),
         }
         error = largest(ours, right)
         if not error < 1e-3:
-            hint = next((text for text, wrong in mistakes.items() if largest(ours, wrong) < 1e-3), hint)
+            hint = next(
+                (text for text, wrong in mistakes.items() if largest(ours, wrong) < 1e-3), hint
+            )
         worst = max(worst, error)
     return *close(worst), hint
 
@@ -61,7 +73,10 @@ def td_loss(subject: Subject):
     for double, kind in [(double, kind) for double in (False, True) for kind in kinds]:
         args = subject.args(module, double_dqn=double, **({"loss": kind} if kind else {}))
         agent, batch = minibatch(subject, module, args)
-        rows, shifts = len(batch["x"]), [torch.zeros(len(batch["x"]), NUM_ACTIONS, requires_grad=True) for _ in "abc"]
+        rows, shifts = (
+            len(batch["x"]),
+            [torch.zeros(len(batch["x"]), NUM_ACTIONS, requires_grad=True) for _ in "abc"],
+        )
 
         def online(obs, now=batch["x"], forward=agent.forward, shifts=shifts):
             return forward(obs) + shifts[0 if obs is now else 1]
@@ -71,9 +86,17 @@ def td_loss(subject: Subject):
             values = agent(batch["x"]).double().numpy()
             chooser = agent(batch["next_obs"]) if double else next_values
         with patch.object(agent, "forward", online):
-            loss = subject.loss(module, agent, args, batch | {"next_values": next_values + shifts[2]})
-        slopes = torch.autograd.grad(loss, shifts, allow_unused=True) if loss.requires_grad else [None] * 3
-        ours, *through = (np.zeros_like(values) if s is None else s.double().numpy() for s in slopes)
+            loss = subject.loss(
+                module, agent, args, batch | {"next_values": next_values + shifts[2]}
+            )
+        slopes = (
+            torch.autograd.grad(loss, shifts, allow_unused=True)
+            if loss.requires_grad
+            else [None] * 3
+        )
+        ours, *through = (
+            np.zeros_like(values) if s is None else s.double().numpy() for s in slopes
+        )
         right = targets(batch["reward"], batch["terminal"], next_values, chooser, args.gamma)
         place = (np.arange(rows), batch["action"].numpy())
         error = values[place] - right
@@ -108,7 +131,9 @@ def greedy_action(subject: Subject):
     )
     with torch.no_grad(), patch.object(agent, "forward", lambda obs: values):
         action, best = agent.get_action(x, 0.0), values.argmax(-1)
-        counts = torch.bincount(torch.cat([agent.get_action(x, 1.0) for _ in range(50)]), minlength=NUM_ACTIONS)
+        counts = torch.bincount(
+            torch.cat([agent.get_action(x, 1.0) for _ in range(50)]), minlength=NUM_ACTIONS
+        )
     wrong = int((action != best).sum()) if action.shape == best.shape else math.inf
     share = counts.double() / counts.sum()
     off = float((share - 1 / NUM_ACTIONS).abs().max()) / (0.25 * 0.75 / 3200) ** 0.5
@@ -117,7 +142,11 @@ def greedy_action(subject: Subject):
     return measured, "0; below 5.5", wrong == 0 and off < 5.5, hint
 
 
-@check("Agent", "one draw decides for all environments, or epsilon is not the share of random actions", of="q-learning")
+@check(
+    "Agent",
+    "one draw decides for all environments, or epsilon is not the share of random actions",
+    of="q-learning",
+)
 def exploration(subject: Subject):
     """With epsilon 0.4 over 200 calls of 64 rows: the share of random actions, and that each row draws for itself."""
     module = subject.load()
@@ -157,9 +186,15 @@ def update_frequency(subject: Subject):
     """One update for every --train-frequency steps, from the moment the replay holds --learning-starts, also where
     several fall due at once."""
     found = []
-    for trace in (subject.trace, Trace(subject, train_frequency=3, total_timesteps=120, batch_size=2)):
+    for trace in (
+        subject.trace,
+        Trace(subject, train_frequency=3, total_timesteps=120, batch_size=2),
+    ):
         args, steps, N = trace.args, [0, *trace.steps], trace.args.num_envs
-        made = np.bincount([record["tick"] for record in trace.updates for _ in record["norms"]], minlength=len(steps))
+        made = np.bincount(
+            [record["tick"] for record in trace.updates for _ in record["norms"]],
+            minlength=len(steps),
+        )
         due = [0] + [after // args.train_frequency - before // args.train_frequency for before, after in
                      zip(steps, steps[1:])]  # fmt: skip
         first = int(np.flatnonzero(made)[0])
@@ -167,7 +202,9 @@ def update_frequency(subject: Subject):
         # the rows may count with or without reset rows, and the first update comes when the next one is due
         early = first * N < args.learning_starts
         late = any(due[k] and steps[k] >= args.learning_starts for k in range(first))
-        batches = ([mb["x"].numpy().tobytes() for mb in record["minibatches"]] for record in trace.updates)
+        batches = (
+            [mb["x"].numpy().tobytes() for mb in record["minibatches"]] for record in trace.updates
+        )
         same = sum(len(set(batch)) < len(batch) for batch in batches)
         found += [f"{wrong} wrong" * bool(wrong), "too early" * early, "too late" * late]
         found += [f"one batch twice in {same} rows" * (same > 1)]
@@ -183,27 +220,48 @@ def update_frequency(subject: Subject):
 def target_network(subject: Subject):
     """After every step: moved by --tau towards the online network where --target-network-frequency steps of all
     environments are complete, and untouched everywhere else."""
-    trace, steps, every = subject.trace, [0, *subject.trace.steps], subject.trace.args.target_network_frequency
+    trace, steps, every = (
+        subject.trace,
+        [0, *subject.trace.steps],
+        subject.trace.args.target_network_frequency,
+    )
     missed, extra, wrong, due_ever = 0, 0, 0, 0
     if trace.target is None:
         return "no target network", "one", False
     for k in range(trace.updates[0]["tick"] - 1, len(steps) - 1):
         before, (online, after) = trace.ticks[k], trace.ticks[k + 1]
         due, moved = steps[k + 1] // every > steps[k] // every, not torch.equal(before[1], after)
-        missed, extra, due_ever = missed + (due and not moved), extra + (moved and not due), due_ever + due
+        missed, extra, due_ever = (
+            missed + (due and not moved),
+            extra + (moved and not due),
+            due_ever + due,
+        )
         if due and moved:
-            errors = [float((after - before[1].lerp(now, trace.args.tau)).abs().max()) for now in (online, before[0])]
+            errors = [
+                float((after - before[1].lerp(now, trace.args.tau)).abs().max())
+                for now in (online, before[0])
+            ]
             scale = float((online - before[1]).abs().max())
             wrong += min(errors) > 0.02 * scale
-    shared = {p.data_ptr() for p in trace.online.parameters()} & {p.data_ptr() for p in trace.target.parameters()}
+    shared = {p.data_ptr() for p in trace.online.parameters()} & {
+        p.data_ptr() for p in trace.target.parameters()
+    }
     hint = "the target network shares the online network's memory" if shared else None
-    hint = hint or ("it is updated by another share than --tau" if wrong and not missed + extra else None)
-    hint = hint or ("updates are lost where the count of steps jumps over a multiple" if missed and not extra else None)
+    hint = hint or (
+        "it is updated by another share than --tau" if wrong and not missed + extra else None
+    )
+    hint = hint or (
+        "updates are lost where the count of steps jumps over a multiple"
+        if missed and not extra
+        else None
+    )
     measured = f"{missed} of {due_ever} missed, {extra} too many, {wrong} by another share"
     return measured, "0, 0, 0", due_ever > 5 and not (missed or extra or wrong or shared), hint
 
 
-@check("update", "the target is not made of the batch, --gamma and the right networks", of="q-learning")
+@check(
+    "update", "the target is not made of the batch, --gamma and the right networks", of="q-learning"
+)
 def loss_in_training(subject: Subject):
     """The loss of every batch of a run, with and without --double-dqn, from its tensors and both networks."""
     off = {}  # the largest error that each explanation of the targets leaves
@@ -218,7 +276,10 @@ def loss_in_training(subject: Subject):
                 "--double-dqn changes nothing": (mb["next_target"], mb["next_target"]),
             }
             for name, (next_values, chooser) in networks.items():
-                error = np.abs(value - targets(mb["reward"], mb["terminal"], next_values, chooser, trace.args.gamma))
+                error = np.abs(
+                    value
+                    - targets(mb["reward"], mb["terminal"], next_values, chooser, trace.args.gamma)
+                )
                 huber = np.where(error < 1, 0.5 * error**2, error - 0.5)
                 error = abs(mb["loss"] - float((huber if kind == "huber" else error**2).mean()))
                 off[name] = max(off.get(name, 0.0), error)
@@ -245,7 +306,9 @@ class Draws:
         found = []
         for i, x in enumerate(batch["x"]):
             name = x.numpy().tobytes()
-            found.append((i, *(self.rows.get(name) or ("reset" if name in self.finals else None, 0))))
+            found.append(
+                (i, *(self.rows.get(name) or ("reset" if name in self.finals else None, 0)))
+            )
         return found
 
 
@@ -256,7 +319,10 @@ class Draws:
 )
 def replay_rows(subject: Subject):
     """Every observation drawn is that of a step among the last --buffer-size, whole, and of no reset row."""
-    draws, count = Draws(subject, subject.trace), {"reset rows": 0, "broken": 0, "too old": 0, "too new": 0}
+    draws, count = (
+        Draws(subject, subject.trace),
+        {"reset rows": 0, "broken": 0, "too old": 0, "too new": 0},
+    )
     rows = subject.trace.args.buffer_size // subject.trace.args.num_envs
     for tick, batch in draws.batches:
         for _, k, _ in draws.find(batch):
@@ -274,7 +340,12 @@ def replay_rows(subject: Subject):
     bad = [name for name in hints if count[name]]
     total = sum(len(batch["x"]) for _, batch in draws.batches)
     measured = ", ".join(f"{count[name]} {name}" for name in bad) or "all of steps"
-    return f"{measured}, of {total}", "all of steps", not bad and total > 300, hints[bad[0]] if bad else None
+    return (
+        f"{measured}, of {total}",
+        "all of steps",
+        not bad and total > 300,
+        hints[bad[0]] if bad else None,
+    )
 
 
 @check(
@@ -295,13 +366,23 @@ def replay_contents(subject: Subject):
         truth = trace.truth[k]
         reward, terminal, _ = (part[0, n] for part in truth["learner"])
         truncated, life = truth["truncated"][0, n], truth["life_lost"][0, n]
-        end = "a life lost" if life else "a truncation" if truncated else "a terminal state" if terminal else "a step"
+        end = (
+            "a life lost"
+            if life
+            else "a truncation"
+            if truncated
+            else "a terminal state"
+            if terminal
+            else "a step"
+        )
         ours = {name: float(batch[name][i]) for name in ("action", "reward", "terminal")}
         theirs = {"action": truth["action"][0, n], "reward": reward, "terminal": terminal}
         for name in ours:
             if abs(ours[name] - theirs[name]) > 1e-3:
                 wrong.setdefault(f"{name} of {end}", []).append(ours[name] == truth["reward"][0, n])
-        if not terminal and not np.array_equal(batch["next_obs"][i].numpy(), truth["next_obs"][0, n]):
+        if not terminal and not np.array_equal(
+            batch["next_obs"][i].numpy(), truth["next_obs"][0, n]
+        ):
             wrong.setdefault(f"next_obs of {end}", []).append(False)
     raw = all(wrong.get("reward of a step", [False]))
     hints = {
@@ -328,9 +409,15 @@ def replay_draws(subject: Subject):
         for _, k, n in draws.find(batch):
             counts[k, n] = counts.get((k, n), 0) + 1
     K = len(trace.truth)
-    eligible = [(k, n) for k in range(K - rows + 4, K - 1) for n in np.flatnonzero(trace.truth[k]["valid"][0])]
+    eligible = [
+        (k, n)
+        for k in range(K - rows + 4, K - 1)
+        for n in np.flatnonzero(trace.truth[k]["valid"][0])
+    ]
     found = np.array([counts.get(row, 0) for row in eligible])
     expected = found.sum() / len(eligible)
-    excess = (((found - expected) ** 2 / expected).sum() - len(eligible)) / (2 * len(eligible)) ** 0.5
+    excess = (((found - expected) ** 2 / expected).sum() - len(eligible)) / (
+        2 * len(eligible)
+    ) ** 0.5
     measured = f"{int((found == 0).sum())} of {len(eligible)} never, excess {excess:.1f} deviations"
     return measured, "0, below 6", (found > 0).all() and excess < 6

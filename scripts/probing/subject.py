@@ -49,7 +49,9 @@ def check(section: str, hint: str, of: str = ""):
     passed) and, where it knows better, another hint."""
 
     def register(function):
-        CHECKS[function.__name__.replace("_", "-")] = Check(function, section, hint, frozenset(of.split()))
+        CHECKS[function.__name__.replace("_", "-")] = Check(
+            function, section, hint, frozenset(of.split())
+        )
         return function
 
     return register
@@ -136,21 +138,56 @@ class Subject:
         """Args for a small run. Flags that the file does not have are left out; noise in the update is switched off, so
         that the exact checks know what to expect."""
         runs_dir = Path(self.folder.name) / str(next(self.count))
-        small = {"env_id": "ProbeProtocol-v0", "env_backend": "gymnasium", "device": "cpu", "runs_dir": str(runs_dir)}
-        small |= {"seed": self.seed, "torch_threads": 1, "num_envs": 4, "num_steps": 16, "num_minibatches": 4}
-        small |= {"update_epochs": 3, "total_timesteps": 500, "eval_episodes": 3, "norm_reward": False}
+        small = {
+            "env_id": "ProbeProtocol-v0",
+            "env_backend": "gymnasium",
+            "device": "cpu",
+            "runs_dir": str(runs_dir),
+        }
+        small |= {
+            "seed": self.seed,
+            "torch_threads": 1,
+            "num_envs": 4,
+            "num_steps": 16,
+            "num_minibatches": 4,
+        }
+        small |= {
+            "update_epochs": 3,
+            "total_timesteps": 500,
+            "eval_episodes": 3,
+            "norm_reward": False,
+        }
         # none of these is a default, so that a hard-coded number shows
-        small |= {"gamma": 0.97, "gae_lambda": 0.9, "vf_coef": 0.3, "clip_coef": 0.15, "rpo_alpha": 0.0}
+        small |= {
+            "gamma": 0.97,
+            "gae_lambda": 0.9,
+            "vf_coef": 0.3,
+            "clip_coef": 0.15,
+            "rpo_alpha": 0.0,
+        }
         small |= {"precision": "float32"}
         small |= {"total_timesteps": 300} if {"pixels", "q-learning"} <= self.kinds else {}
         if {"pixels", "ratio"} <= self.kinds:  # its updates are many and slow
             small |= {"total_timesteps": 260, "update_epochs": 2}
-        small |= {"buffer_size": 96, "learning_starts": 60, "batch_size": 8, "train_frequency": 3, "tau": 0.7}
-        small |= {"target_network_frequency": 30, "start_e": 0.9, "end_e": 0.2, "exploration_fraction": 0.6}
+        small |= {
+            "buffer_size": 96,
+            "learning_starts": 60,
+            "batch_size": 8,
+            "train_frequency": 3,
+            "tau": 0.7,
+        }
+        small |= {
+            "target_network_frequency": 30,
+            "start_e": 0.9,
+            "end_e": 0.2,
+            "exploration_fraction": 0.6,
+        }
         settings = small | flags
         if "discrete" in self.kinds:
             world = settings["env_id"].removeprefix("Probe").removesuffix("-v0")
-            settings["env_id"] = f"Probe{world}{'Pixels' if 'pixels' in self.kinds else 'Discrete'}-v0"
+            settings["env_id"] = (
+                f"Probe{world}{'Pixels' if 'pixels' in self.kinds else 'Discrete'}-v0"
+            )
             if "atari" in self.kinds and world in DISCRETE:
                 module.AtariVectorEnv = functools.partial(AtariVector, DISCRETE[world])
                 settings["env_id"] = ATARI_ID
@@ -162,7 +199,11 @@ class Subject:
             return module.train(args)
 
     def new_agent(self, module, args, obs_size: int = 3, action_space=None):
-        given = {"obs_dim": obs_size, "action_space": action_space or box(2, -0.5, 0.8), "args": args}
+        given = {
+            "obs_dim": obs_size,
+            "action_space": action_space or box(2, -0.5, 0.8),
+            "args": args,
+        }
         given |= {"num_actions": NUM_ACTIONS, "bfloat16": False, "obs_shape": (4, 84, 84)}
         wanted = inspect.signature(module.Agent).parameters
         return module.Agent(**{name: given[name] for name in wanted if name in given})
@@ -173,17 +214,25 @@ class Subject:
         agent = self.new_agent(module, args, obs_size, action_space)
         for parameter in agent.parameters():
             width = parameter[0].numel() if "pixels" in self.kinds and parameter.dim() > 1 else 1
-            parameter.data += (0.3 if width == 1 else 1.5 / width**0.5) * torch.randn_like(parameter)
+            parameter.data += (0.3 if width == 1 else 1.5 / width**0.5) * torch.randn_like(
+                parameter
+            )
         return agent
 
     def observations(self, rows: int) -> torch.Tensor:
         """Random ones, as the agent's functions take them."""
         if "pixels" in self.kinds:
-            return torch.from_numpy(blocks(np.random.default_rng(int(torch.randint(2**31, ()))), rows, 4))
+            return torch.from_numpy(
+                blocks(np.random.default_rng(int(torch.randint(2**31, ()))), rows, 4)
+            )
         return torch.randn(rows, 3)
 
     def actions(self, rows: int) -> torch.Tensor:
-        return torch.randn(rows, 2) if "continuous" in self.kinds else torch.randint(NUM_ACTIONS, (rows,))
+        return (
+            torch.randn(rows, 2)
+            if "continuous" in self.kinds
+            else torch.randint(NUM_ACTIONS, (rows,))
+        )
 
     def seen(self, agent, obs) -> torch.Tensor:
         """What the network gets of observations (..., *shape) from the environment."""
@@ -221,7 +270,11 @@ class Subject:
         """The loss of a batch of tensors by name."""
         function = getattr(module, self.loss_name)
         first = list(inspect.signature(function).parameters)[2]
-        return function(agent, args, **{first if name == "x" else name: tensor for name, tensor in batch.items()})[0]
+        return function(
+            agent,
+            args,
+            **{first if name == "x" else name: tensor for name, tensor in batch.items()},
+        )[0]
 
     @cached_property
     def trace(self) -> "Trace":
@@ -241,12 +294,24 @@ class Trace:
         self.subject, module = subject, subject.load()
         self.args = args = subject.args(module, **flags)
         self.returns, self.updates, self.evaluations, self.envs, self.writers = [], [], [], [], []
-        self.learned, self.replays, self.epsilons, self.online, self.evaluating = {}, [], [], None, False
+        self.learned, self.replays, self.epsilons, self.online, self.evaluating = (
+            {},
+            [],
+            [],
+            None,
+            False,
+        )
         self.ticks = []  # of Q-learning: both networks' scores at each step of the environments, and at the end
         names, q_learning = subject.loss_names, "q-learning" in subject.kinds
         returns_name = next(name for name in RETURNS if hasattr(module, name))
-        loss, returns, update = (getattr(module, name) for name in (subject.loss_name, returns_name, "update"))
-        evaluate, make_envs, get_action = module.evaluate, module.make_envs, getattr(module.Agent, "get_action", None)
+        loss, returns, update = (
+            getattr(module, name) for name in (subject.loss_name, returns_name, "update")
+        )
+        evaluate, make_envs, get_action = (
+            module.evaluate,
+            module.make_envs,
+            getattr(module.Agent, "get_action", None),
+        )
 
         def spy_envs(*a, **k):
             made = make_envs(*a, **k)
@@ -256,7 +321,9 @@ class Trace:
                 self.ticks.append(self.networks())
                 return step(actions)
 
-            if q_learning and made[0].num_envs == args.num_envs not in [len(envs) for envs, _ in self.envs]:
+            if q_learning and made[0].num_envs == args.num_envs not in [
+                len(envs) for envs, _ in self.envs
+            ]:
                 made[0].step = spy_step  # the environments of training
             self.envs.append(([env.unwrapped for env in made[0].envs], made[1]))
             return made
@@ -264,7 +331,9 @@ class Trace:
         def spy_returns(*a, **k):
             bound = inspect.signature(returns).bind(*a, **k).arguments
             result = returns(*a, **k)
-            as_numpy = {name: v.detach().double().numpy() for name, v in bound.items() if torch.is_tensor(v)}
+            as_numpy = {
+                name: v.detach().double().numpy() for name, v in bound.items() if torch.is_tensor(v)
+            }
             self.returns.append(as_numpy)
             return result
 
@@ -292,20 +361,33 @@ class Trace:
                 valid = batch[names.index("valid")] > 0
             if self.online is None:
                 self.online, self.target = agent, bound.arguments.get("target_agent")
-                self.ticks = [self.networks() for _ in self.ticks]  # nothing has changed since the first of them
+                self.ticks = [
+                    self.networks() for _ in self.ticks
+                ]  # nothing has changed since the first of them
             record = {"minibatches": [], "norms": [], "tick": len(self.ticks)}
             record |= {} if q_learning else {"agent": copy.deepcopy(agent)}
-            record["batch"] = {name: tensor[valid].detach().clone() for name, tensor in zip(names, batch)}
+            record["batch"] = {
+                name: tensor[valid].detach().clone() for name, tensor in zip(names, batch)
+            }
             record["lrs"] = [group["lr"] for group in optimizer.param_groups]
             record["decay"] = [group.get("weight_decay", 0) for group in optimizer.param_groups]
             record["memory"] = [memory(optimizer.state), None]
-            owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+            owned = {
+                id(parameter) for group in optimizer.param_groups for parameter in group["params"]
+            }
             record["stray"] = owned != {id(parameter) for parameter in agent.parameters()}
             self.updates.append(record)
 
             def hook(optimizer, *_):
-                grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-                record["norms"].append(float(torch.linalg.vector_norm(torch.stack([g.norm() for g in grads]))))
+                grads = [
+                    p.grad
+                    for group in optimizer.param_groups
+                    for p in group["params"]
+                    if p.grad is not None
+                ]
+                record["norms"].append(
+                    float(torch.linalg.vector_norm(torch.stack([g.norm() for g in grads])))
+                )
                 for name, parameter in agent.named_parameters():
                     if parameter.grad is not None and parameter.grad.abs().sum() > 0:
                         self.learned[name] = True
@@ -339,7 +421,12 @@ class Trace:
             self.replays.append(replay(*a, **k))
             return self.replays[-1]
 
-        spies = {"make_envs": spy_envs, returns_name: spy_returns, subject.loss_name: spy_loss, "update": spy_update}
+        spies = {
+            "make_envs": spy_envs,
+            returns_name: spy_returns,
+            subject.loss_name: spy_loss,
+            "update": spy_update,
+        }
         spies |= {"evaluate": spy_evaluate, "SummaryWriter": recorder}
         if q_learning:
             replay, spies["Replay"] = module.Replay, spy_replay
@@ -355,7 +442,9 @@ class Trace:
         self.module = module
         self.scalars = self.writers[0].scalars
         self.train_envs = next(envs for envs, _ in self.envs if len(envs) == args.num_envs)
-        self.eval_envs = next((envs for envs, _ in self.envs if len(envs) == args.eval_episodes), [])
+        self.eval_envs = next(
+            (envs for envs, _ in self.envs if len(envs) == args.eval_episodes), []
+        )
         (self.run_dir,) = Path(args.runs_dir).iterdir()
 
     def networks(self) -> tuple | None:
@@ -377,13 +466,21 @@ class Trace:
             kinds = ("obs", "next_obs", "reward", "terminated", "truncated", "life_lost")
             truth = {key: np.array([[row[key] for row in line] for line in rows]) for key in kinds}
             truth["valid"] = np.array([[not row["reset"] for row in line] for line in rows])
-            if "monte-carlo" in self.subject.kinds:  # and counts the first episode of each environment
+            if (
+                "monte-carlo" in self.subject.kinds
+            ):  # and counts the first episode of each environment
                 ended = np.cumsum(truth["terminated"] | truth["truncated"], axis=0) > 0
                 truth["valid"] &= ~np.concatenate([ended[:1] & False, ended[:-1]])
-            actions = [[nothing if row["action"] is None else row["action"] for row in line] for line in rows]
+            actions = [
+                [nothing if row["action"] is None else row["action"] for row in line]
+                for line in rows
+            ]
             truth["action"] = np.array(actions, dtype=np.float64)
             # what the learner should make of it: rewards, terminal states, ends of the trace
-            reward, terminal = truth["reward"].astype(np.float64), truth["terminated"].astype(np.float64)
+            reward, terminal = (
+                truth["reward"].astype(np.float64),
+                truth["terminated"].astype(np.float64),
+            )
             if getattr(self.args, "terminal_on_life_loss", False):
                 terminal = np.maximum(terminal, truth["life_lost"])
             if not getattr(self.args, "bootstrap_truncation", True):
@@ -402,7 +499,9 @@ class Trace:
     @cached_property
     def expected(self) -> list[dict]:
         """The batch of each rollout as it should be, valid rows only, in order of time and environment."""
-        return [self.expect(truth, record["agent"]) for truth, record in zip(self.truth, self.updates)]
+        return [
+            self.expect(truth, record["agent"]) for truth, record in zip(self.truth, self.updates)
+        ]
 
     def expect(self, truth: dict, agent) -> dict:
         values, valid, args = self.values(truth, agent), truth["valid"], self.args
@@ -413,7 +512,9 @@ class Trace:
             values, terminals = 0 * values, ends
         with torch.no_grad():
             x = self.subject.seen(agent, truth["obs"][valid])
-        advantages = reference_gae((rewards, terminals, ends), values, args.gamma, getattr(args, "gae_lambda", 1.0))
+        advantages = reference_gae(
+            (rewards, terminals, ends), values, args.gamma, getattr(args, "gae_lambda", 1.0)
+        )
         return {"x": sketch(x), "action": truth["action"][valid], "value": values[:-1][valid],
                 "advantage": advantages[valid], "target": (advantages + values[:-1])[valid]}  # fmt: skip
 
@@ -479,7 +580,11 @@ def minibatch(subject: Subject, module, args, rows: int = 64) -> tuple:
     with torch.no_grad():
         x = subject.observations(rows)
         if "q-learning" in subject.kinds:
-            batch = {"x": x, "next_obs": subject.observations(rows), "action": subject.actions(rows)}
+            batch = {
+                "x": x,
+                "next_obs": subject.observations(rows),
+                "action": subject.actions(rows),
+            }
             batch |= {"reward": 2 * torch.randn(rows), "terminal": (torch.rand(rows) < 0.3).float()}
             batch["next_values"] = torch.randn(rows, NUM_ACTIONS)
             return agent, {name: batch[name] for name in subject.loss_names}

@@ -15,14 +15,21 @@ from conftest import command_line
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = [("dqn-pixels-", "dqn_pixels"), ("pixels-", "ppo_pixels")]
-FILES += [("rpo-", "rpo_continuous"), ("ppo-atari-", "ppo_atari"), ("a2c-", "a2c_atari"), ("dqn-", "dqn_atari")]
+FILES += [
+    ("rpo-", "rpo_continuous"),
+    ("ppo-atari-", "ppo_atari"),
+    ("a2c-", "a2c_atari"),
+    ("dqn-", "dqn_atari"),
+]
 FILES += [
     ("discrete-", "ppo"),
     ("vector-dqn-", "dqn"),
     ("reinforce-", "reinforce"),
     ("", "ppo_continuous"),
 ]  # beginnings of the mutants' names, and the files that they change
-HEAD = re.compile(r"# (?P<name>[\w-]+), caught by: (?P<check>[\w-]+) \((?P<source>.+?)\): (?P<mistake>.+)")
+HEAD = re.compile(
+    r"# (?P<name>[\w-]+), caught by: (?P<check>[\w-]+) \((?P<source>.+?)\): (?P<mistake>.+)"
+)
 
 
 def read_mutants() -> list[dict]:
@@ -34,7 +41,10 @@ def read_mutants() -> list[dict]:
         assert all(line[0] in "-+" for line in lines), block
         alone = not any(line.startswith("+") for line in lines)
         mutant = HEAD.fullmatch(head).groupdict() | {"old": old + "\n" * alone, "new": new}
-        mutants.append(mutant | {"file": next(file for start, file in FILES if mutant["name"].startswith(start))})
+        mutants.append(
+            mutant
+            | {"file": next(file for start, file in FILES if mutant["name"].startswith(start))}
+        )
     return mutants
 
 
@@ -63,7 +73,10 @@ def test_mutant_is_caught(probe, mutant, tmp_path):
         assert probe.run_check(subject, "trains").passed, "a plain run would show this as well"
         result = probe.run_check(subject, mutant["check"])
     assert not result.passed, f"not caught: {result.measured}"
-    assert not re.match(r"\w+Error", result.measured) or mutant["name"] in ("pickled", "ckpt-without-stats"), result
+    assert not re.match(r"\w+Error", result.measured) or mutant["name"] in (
+        "pickled",
+        "ckpt-without-stats",
+    ), result
     assert result.hint
 
 
@@ -75,16 +88,22 @@ def test_right_file_passes(probe, file, tmp_path):
     (tmp_path / "my_experiment.py").write_text(file.read_text())
     subject, flags = probe.open_subject(tmp_path / "my_experiment.py", seed=7), ["--seed", 7]
     if "atari" in file.stem or "pixels" in file.stem or file.stem in ("rpo_continuous", "ppo"):
-        own = {mutant["check"] for mutant in MUTANTS if mutant["file"] == file.stem} | {"learns-life-lost"}
+        own = {mutant["check"] for mutant in MUTANTS if mutant["file"] == file.stem} | {
+            "learns-life-lost"
+        }
         spared = [name for name in probe.CHECKS if name.startswith("learns-") and name not in own]
         names = [name for name in probe.CHECKS if subject.applies(name) and name not in spared]
         if file.stem in ("a2c_atari", "ppo_pixels", "dqn_pixels"):
             names = [name for name in names if name in own]
         flags += ["--only", *names]
-    process = command_line("my_experiment.py", *flags, script=ROOT / "scripts" / "probe.py", cwd=tmp_path)
+    process = command_line(
+        "my_experiment.py", *flags, script=ROOT / "scripts" / "probe.py", cwd=tmp_path
+    )
     out, err = process.communicate(timeout=600)
     assert (process.returncode, err) == (0, ""), out
-    assert "FAIL" not in out and re.search(r"(\d+) checks, 0 failed", out).group(1) == str(out.count("\npass"))
+    assert "FAIL" not in out and re.search(r"(\d+) checks, 0 failed", out).group(1) == str(
+        out.count("\npass")
+    )
     assert {path.name for path in tmp_path.iterdir()} <= {"my_experiment.py", "__pycache__"}
 
 
@@ -92,11 +111,23 @@ def test_enough_mutants():
     """Would break: a table that shrinks, two mutants of one name."""
     assert len({mutant["name"] for mutant in MUTANTS}) == len(MUTANTS)
     number = {file: sum(mutant["file"] == file for mutant in MUTANTS) for _, file in FILES}
-    assert number["ppo_continuous"] >= 11 + 15 and number["ppo_atari"] + number["a2c_atari"] >= 12 + 15
+    assert (
+        number["ppo_continuous"] >= 11 + 15 and number["ppo_atari"] + number["a2c_atari"] >= 12 + 15
+    )
     assert number["ppo_pixels"] >= 8 and number["dqn_pixels"] >= 6
-    assert number["dqn_atari"] >= 15 + 15 and number["dqn"] >= 15 and number["ppo"] + number["reinforce"] >= 15
-    notes = {int(number) for mutant in MUTANTS for number in re.findall(r"notes (\d+)", mutant["source"])}
-    assert notes == {*range(1, 18)} - {12, 14, 16}  # too short a run, a replay of floats, skipped frames of ale-py
+    assert (
+        number["dqn_atari"] >= 15 + 15
+        and number["dqn"] >= 15
+        and number["ppo"] + number["reinforce"] >= 15
+    )
+    notes = {
+        int(number) for mutant in MUTANTS for number in re.findall(r"notes (\d+)", mutant["source"])
+    }
+    assert notes == {*range(1, 18)} - {
+        12,
+        14,
+        16,
+    }  # too short a run, a replay of floats, skipped frames of ale-py
 
 
 def test_table_in_the_documentation(probe):
@@ -104,7 +135,9 @@ def test_table_in_the_documentation(probe):
     page = (ROOT / "docs" / "probe.md").read_text().splitlines()
     for m in MUTANTS:
         section = probe.CHECKS[m["check"]].section
-        assert f"| {m['name']} | {m['mistake']} | {m['source']} | `{m['check']}` | {section} |" in page
+        assert (
+            f"| {m['name']} | {m['mistake']} | {m['source']} | `{m['check']}` | {section} |" in page
+        )
     described = [line for line in page if line.startswith("| `")]
     checks = [
         f"| `{name}` | {check.section} | {' '.join(sorted(check.kinds)) or 'all'} | "
