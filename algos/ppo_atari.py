@@ -1,23 +1,36 @@
-"""Proximal Policy Optimization (PPO-clip) with generalized advantage estimation, for Atari games from pixels.
+"""Proximal Policy Optimization (PPO-clip) with generalized advantage estimation, for Atari games.
 
     python algos/ppo_atari.py --env-id BreakoutNoFrameskip-v4
 
-Papers: PPO, Schulman et al. 2017, arXiv:1707.06347; network and preprocessing, Mnih et al. 2015, Nature 518:529.
-Settings as published with OpenAI Baselines and CleanRL. What differs from ppo_continuous.py: a convolutional network
-that actor and critic share, a categorical policy, rewards clipped to their sign, no running statistics. Deviations:
-1. A lost life is terminal for the learner, as in DQN, but the game goes on; logged returns are raw, of whole games.
-2. The first convolution is a space-to-depth and a dense one (the same sums); --precision auto may take bfloat16.
-3. A time limit is no terminal state: a truncated game bootstraps from the value of its true final observation.
-4. Evaluation samples from the policy, like the published figures: its mode can wait for ever for a ball to be served.
+PPO: Schulman et al. 2017, arXiv:1707.06347. GAE: Schulman et al. 2016, arXiv:1506.02438.
+Network and pictures: Mnih et al. 2015, Nature 518:529. Settings: CleanRL's.
+1. The network is initialised orthogonally; --precision auto may compute its layers in bfloat16.
+2. A lost life is terminal for the learner, but the game goes on: no new game, and no FIRE, follow.
+3. Rewards are clipped to their sign; logged returns are raw, of whole games.
+4. Advantages are standardised, gradients and values clipped; only the learning rate falls.
+5. A time limit is no terminal state: a truncated game bootstraps from its last observation.
+6. Evaluation draws from the policy: its mode can wait for ever for a ball to be served.
 """
 
-import atexit, difflib, importlib.util, json, math, os, random, signal, subprocess, sys, time
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-import gymnasium as gym, numpy as np, torch, torch.nn as nn, tyro
+import gymnasium as gym
+import numpy as np
+import torch
+import torch.nn as nn
+import tyro
 from ale_py import AtariVectorEnv
+from torch.distributions import Categorical
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
@@ -26,177 +39,101 @@ from tqdm import tqdm
 class Args:
     exp_name: str = Path(__file__).stem  # name of this experiment, part of the run folder's name
     seed: int = 1  # seeds Python, NumPy, PyTorch and every environment
-    device: Literal["auto", "cpu", "cuda", "mps"] = (
-        "auto"  # auto takes CUDA where there is one, else the CPU
-    )
-    runs_dir: str = "runs"  # the run folder is created in here
-    checkpoint_frequency: int = 100_000  # environment steps between two checkpoints
-    resume: str = (
-        ""  # run folder or checkpoint.pt to continue; flags given beside it override the saved ones
-    )
-    eval_frequency: int = (
-        0  # environment steps between two evaluations; 0 evaluates at the end only
-    )
-    eval_episodes: int = 30  # games of an evaluation, one in each of as many parallel environments
-    capture_video: bool = (
-        False  # record the first 3 episodes of every evaluation as mp4 in the run folder
-    )
-    track: bool = False  # send the run to Weights & Biases as well, project plainrl
-    compile: bool = (
-        False  # torch.compile for policy, advantages and loss, with CUDA graphs on a GPU
-    )
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto takes CUDA where there is one
     torch_threads: int = 0  # CPU threads of PyTorch; 0 leaves its own choice, one for each core
-    precision: Literal["auto", "float32", "bfloat16"] = (
-        "auto"  # of the hidden layers; auto: bfloat16 if it is native
-    )
-    env_id: str = (
-        "BreakoutNoFrameskip-v4"  # an Atari id; its stickiness and its own frame skip are kept
-    )
-    frame_skip: int = (
-        0  # frames per action; 0: as many as the id says, and 4 where it says 1 (NoFrameskip)
-    )
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 if it is native
+    runs_dir: str = "runs"  # the run folder is created in here
+    resume: str = ""  # run folder to continue; flags beside it replace the saved ones
+    checkpoint_frequency: int = 20_000  # steps between two checkpoints
+    eval_frequency: int = 0  # steps between two evaluations; 0 evaluates at the end only
+    eval_episodes: int = 30  # games of an evaluation, one in each of as many environments
+    eval_max_steps: int = 50_000  # an evaluation cuts longer episodes
+    capture_video: bool = False  # film the first 3 games of every evaluation
+    track: bool = False  # send the run to Weights & Biases as well
+    wandb_project_name: str = "plainrl"  # its project there
+    wandb_entity: str | None = None  # its user or team there
+    compile: bool = False  # torch.compile policy, advantages and loss; CUDA graphs on a GPU
+    env_id: str = "BreakoutNoFrameskip-v4"  # its stickiness is kept, its frame skip of 1 becomes 4
     num_envs: int = 8  # parallel environments
-    terminal_on_life_loss: bool = True  # a lost life ends the bootstrap, though not the game
-    clip_reward: bool = True  # learn from the sign of the reward
-    bootstrap_truncation: bool = (
-        True  # off: treat a time limit as a terminal state (a common mistake, to measure it)
+    total_timesteps: int = (
+        10_000_000  # steps of 4 frames, all games; if resumed with more, rates rise
     )
-    total_timesteps: int = 10_000_000  # agent steps, all environments together; a step is 4 frames
     learning_rate: float = 2.5e-4  # step size of Adam
     anneal_lr: bool = True  # let the learning rate fall linearly to zero
-    num_steps: int = 128  # steps per environment and rollout
+    num_steps: int = 128  # steps of each environment in a rollout
     gamma: float = 0.99  # discount factor
     gae_lambda: float = 0.95  # lambda of generalized advantage estimation
-    num_minibatches: int = 4  # minibatches per epoch
-    update_epochs: int = 4  # passes over each rollout
+    num_minibatches: int = 4  # minibatches of an epoch
+    update_epochs: int = 4  # passes over a rollout
+    clip_reward: bool = True  # learn from the sign of the reward
+    terminal_on_life_loss: bool = True  # no value follows a lost life, though the game goes on
     norm_adv: bool = True  # standardise the advantages of each minibatch
     clip_coef: float = 0.1  # epsilon of the clipped surrogate objective
-    clip_vloss: bool = True  # clip the value loss around the old value
+    clip_vloss: bool = True  # clip the change of the value as well
     ent_coef: float = 0.01  # weight of the entropy bonus
     vf_coef: float = 0.5  # weight of the value loss
     max_grad_norm: float = 0.5  # largest norm of the gradient
-    target_kl: float | None = (
-        None  # stop the epochs of an update once the approximate KL exceeds this
-    )
+    target_kl: float | None = None  # end an update once the approximate KL exceeds this
 
-
-def check(ok, message: str, status: int = 2) -> None:  # one line and this exit status, unless ok
-    if not ok:
-        print(f"{Path(__file__).name}: {message}", file=sys.stderr)
-        raise SystemExit(status)
-
-
-def check_args(args: Args) -> None:
-    """One line and exit status 2, with nothing created, on bad input."""
-    counts = "total_timesteps num_envs num_steps num_minibatches update_epochs eval_episodes checkpoint_frequency"
-    for name in (*counts.split(), "learning_rate", "max_grad_norm", "clip_coef"):
-        check(
-            getattr(args, name) > 0,
-            f"--{name.replace('_', '-')} must be positive, not {getattr(args, name)}",
-        )
-    limits = {
-        "seed": 2**32 - 1,
-        "eval_frequency": math.inf,
-        "torch_threads": math.inf,
-        "frame_skip": math.inf,
-    }
-    for name, most in (limits | {"gamma": 1, "gae_lambda": 1}).items():
-        check(
-            0 <= getattr(args, name) <= most,
-            f"--{name.replace('_', '-')} {getattr(args, name)} not in [0, {most}]",
-        )
-    check(
-        args.num_steps > 1,
-        "--num-steps must be at least 2: a single step can be a reset row in every environment",
-    )
-    rows = args.num_envs * args.num_steps
-    whole = rows % args.num_minibatches == 0 and args.num_minibatches < rows <= args.total_timesteps
-    check(
-        whole,
-        f"must hold: --total-timesteps >= num_envs x num_steps = {rows} > --num-minibatches, its divisor",
-    )
-    check(
-        rows * 4 * 84 * 84 < 2**33,
-        f"--num-envs x --num-steps = {rows} stacks of pictures exceed 8 GiB; take less",
-    )
-    here = args.device in ("auto", "cpu") or getattr(torch, args.device).is_available()
-    check(here, f"--device {args.device} is not there; take --device auto")
-    for flag, wanted, package in (
-        ("track", args.track, "wandb"),
-        ("capture-video", args.capture_video, "moviepy"),
-    ):
-        check(
-            not wanted or importlib.util.find_spec(package),
-            f"--{flag} needs a package: pip install {package}",
-        )
-    games = [
-        env_id for env_id, spec in gym.registry.items() if "game" in spec.kwargs
-    ]  # importing ale_py adds them
-    near = difflib.get_close_matches(args.env_id, games, cutoff=0.3)
-    check(args.env_id in games, f"--env-id {args.env_id} is no Atari game; nearest: {near}")
-    known = args.frame_skip or isinstance(gym.spec(args.env_id).kwargs["frameskip"], int)
-    check(
-        known,
-        f"--env-id {args.env_id} draws its frame skip at random; take the NoFrameskip-v4 or ALE/...-v5 id",
-    )
+    def __post_init__(self):
+        for name, value in asdict(self).items():
+            least = type(value) is int and name not in ("seed", "eval_frequency", "torch_threads")
+            most = 1 if name in ("gamma", "gae_lambda") else 2**32 - 1
+            if type(value) in (int, float) and not least <= value <= most:
+                raise ValueError(f"--{name.replace('_', '-')} {value} not in [{least:d}, {most}]")
+        batch_size = self.num_envs * self.num_steps
+        if self.num_steps < 2 or batch_size > self.total_timesteps:
+            raise ValueError("--num-steps: at least 2, and a rollout within --total-timesteps")
+        if batch_size % self.num_minibatches or batch_size == self.num_minibatches:
+            raise ValueError(f"--num-minibatches must divide the {batch_size} steps of a rollout")
+        if batch_size * 4 * 84 * 84 > 2**33:
+            raise ValueError("--num-envs x --num-steps: the pictures exceed 8 GiB; take less")
 
 
 def make_envs(args: Args, num_envs: int, seed: int, **view):
-    """Vector environment seeded seed, seed + 1, ..., its first observation (num_envs, 4, 84, 84) uint8 and info, in
-    NEXT_STEP mode: the step after a `done` is a reset row, whose action is ignored. `view` changes only the picture."""
-    game = gym.spec(args.env_id).kwargs  # name, stickiness, frame skip, actions, longest game
-    skip = {"frameskip": args.frame_skip or (game["frameskip"] if game["frameskip"] != 1 else 4)}
-    envs = AtariVectorEnv(num_envs=num_envs, reward_clipping=False, **game | skip | view)
+    """Vector environment seeded seed, seed + 1, ... in NEXT_STEP mode, and its first observation.
+
+    The step after an episode's end is a reset row: its action is ignored, it belongs to no episode.
+    """
+    game = dict(gym.spec(args.env_id).kwargs)  # name, stickiness, frame skip, actions, longest game
+    assert "game" in game, "it is no Atari game; ppo_pixels.py takes pictures of others"
+    assert isinstance(game["frameskip"], int), "it skips at random; take NoFrameskip-v4 or ALE/..."
+    if game["frameskip"] == 1:
+        game["frameskip"] = 4
+    envs = AtariVectorEnv(num_envs=num_envs, reward_clipping=False, **game, **view)
     assert envs.metadata["autoreset_mode"] == gym.vector.AutoresetMode.NEXT_STEP
-    return envs, *envs.reset(seed=seed)
+    return envs, envs.reset(seed=seed)[0]  # (num_envs, 4, 84, 84) uint8, or another view
 
 
-def layer_init(layer: nn.Linear | nn.Conv2d, std: float = math.sqrt(2)) -> nn.Linear | nn.Conv2d:
-    nn.init.orthogonal_(layer.weight, std), nn.init.zeros_(layer.bias)
+def layer_init(layer, std: float = 2**0.5):
+    nn.init.orthogonal_(layer.weight, std)
+    nn.init.zeros_(layer.bias)
     return layer
 
 
 class PixelConv2d(nn.Conv2d):
-    """nn.Conv2d of a uint8 picture / 255, for stride 4, and faster: each 4 x 4 patch of a frame becomes a pixel of 16
-    channels, as in the kernel, and a convolution without stride adds up the same products. 4 bytes move as an int32."""
+    """nn.Conv2d with stride 4 of a uint8 picture / 255: the same sums, in less time.
 
-    def forward(self, obs: torch.Tensor) -> torch.Tensor:
-        (n, frames, height, width), device = obs.shape, obs.device.type
-        patches = (
-            obs.contiguous()
-            .view(torch.int32)
-            .view(n, frames, height // 4, 4, width // 4)
-            .permute(0, 2, 4, 1, 3)
-        )
-        x = (
-            patches.contiguous()
-            .view(torch.uint8)
-            .view(n, height // 4, width // 4, 16 * frames)
-            .permute(0, 3, 1, 2)
-        )
-        dtype = (
-            torch.get_autocast_dtype(device)
-            if torch.is_autocast_enabled(device)
-            else self.weight.dtype
-        )
-        return nn.functional.conv2d(
-            x.to(dtype), nn.functional.pixel_unshuffle(self.weight, 4) / 255, self.bias
-        )
+    Each 4 x 4 patch becomes a pixel of 16 channels, in picture and kernel, and the stride goes.
+    It saves 10 % of this script's time (float32, one core).
+    """
 
-
-class Flatten(
-    nn.Module
-):  # (n, channels, height, width) in the order of channels_last memory, so without a copy
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x.permute(0, 2, 3, 1).flatten(1)
+    def forward(self, obs):
+        n, frames, height, width = obs.shape
+        rows = obs.view(torch.int32).view(n, frames, height // 4, 4, width // 4)  # 4 bytes as one
+        x = rows.permute(0, 2, 4, 1, 3).contiguous().view(torch.uint8)
+        x = x.view(n, height // 4, width // 4, 16 * frames).permute(0, 3, 1, 2).float()
+        weight = nn.functional.pixel_unshuffle(self.weight, 4) / 255
+        return nn.functional.conv2d(x, weight, self.bias)
 
 
 class Agent(nn.Module):
     """The network of Mnih et al. 2015, shared by a categorical policy and a value function."""
 
-    def __init__(self, num_actions: int, bfloat16: bool):
+    def __init__(self, action_space: gym.spaces.Discrete, args: Args, precision: str):
         super().__init__()
-        self.bfloat16 = bfloat16
+        self.args = args
+        self.bfloat16 = precision == "bfloat16"
         self.network = nn.Sequential(
             layer_init(PixelConv2d(4, 32, 8, stride=4)),
             nn.ReLU(),
@@ -204,96 +141,75 @@ class Agent(nn.Module):
             nn.ReLU(),
             layer_init(nn.Conv2d(64, 64, 3)),
             nn.ReLU(),
-            Flatten(),
+            nn.Flatten(),
             layer_init(nn.Linear(64 * 7 * 7, 512)),
             nn.ReLU(),
         )
-        self.actor = layer_init(nn.Linear(512, num_actions), std=0.01)
+        self.actor = layer_init(nn.Linear(512, int(action_space.n)), std=0.01)
         self.critic = layer_init(nn.Linear(512, 1), std=1.0)
 
-    def features(self, obs: torch.Tensor) -> torch.Tensor:
+    def features(self, obs):
+        """obs (n, 4, 84, 84) uint8 -> (n, 512) float32."""
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bfloat16):
-            return self.network(obs).float()  # (n, 4, 84, 84) uint8 -> (n, 512) float32
+            return self.network(obs).float()
 
-    def get_value(self, obs: torch.Tensor) -> torch.Tensor:
-        return self.critic(self.features(obs)).squeeze(-1)  # (n, 4, 84, 84) -> (n,)
+    def get_value(self, obs):
+        return self.critic(self.features(obs)).squeeze(-1)  # (n, ...) -> (n,)
 
-    def get_action_and_value(self, obs: torch.Tensor, action: torch.Tensor | None = None):
-        """obs (n, 4, 84, 84) and, in the update, the stored action (n,) -> action, logprob, entropy, value (n,)."""
+    def get_action_and_value(self, obs, action=None):
+        """obs (n, ...) -> action, logprob, entropy and value, each (n,)."""
         features = self.features(obs)
-        logprobs = self.actor(features).log_softmax(-1)
-        if (
-            action is None
-        ):  # Gumbel-max: the largest of logprob + Gumbel noise is a draw from the policy
-            action = (logprobs - torch.empty_like(logprobs).exponential_().log()).argmax(-1)
-        logprob = logprobs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
-        return (
-            action,
-            logprob,
-            -(logprobs.exp() * logprobs).sum(-1),
-            self.critic(features).squeeze(-1),
-        )
+        policy = Categorical(logits=self.actor(features), validate_args=False)
+        if action is None:
+            action = policy.sample()
+        value = self.critic(features).squeeze(-1)
+        return action, policy.log_prob(action), policy.entropy(), value
+
+    def to_env(self, action) -> np.ndarray:
+        return action.cpu().numpy()
 
 
-def compute_gae(
-    rewards, values, terminateds, dones, gamma: float, gae_lambda: float
-) -> torch.Tensor:
-    """Advantages (num_steps, num_envs), arXiv:1506.02438 equation 16, from values (num_steps + 1, num_envs) and the
-    rest like the result. A terminal state is worth nothing, a truncated one its value; the trace stops at both."""
+def compute_gae(rewards, values, terminateds, dones, gamma: float, gae_lambda: float):
+    """Advantages (T, N) of arXiv:1506.02438 eq. 16, from values (T + 1, N) and the rest (T, N).
+
+    A terminal state is worth nothing, a truncated one its value; the trace stops at both.
+    """
     deltas = rewards + gamma * values[1:] * (1 - terminateds) - values[:-1]
-    advantages = [torch.zeros_like(deltas[0])]
-    for t in reversed(range(len(deltas))):
-        advantages.append(deltas[t] + gamma * gae_lambda * (1 - dones[t]) * advantages[-1])
-    return torch.stack(advantages[:0:-1])
+    advantages = torch.zeros_like(values)
+    for t in reversed(range(len(rewards))):
+        advantages[t] = deltas[t] + gamma * gae_lambda * (1 - dones[t]) * advantages[t + 1]
+    return advantages[:-1]
 
 
 def ppo_loss(agent: Agent, args: Args, obs, action, old_logprob, advantage, target, old_value):
-    """Loss of a minibatch, tensors (minibatch, ...), and [policy_loss, value_loss, entropy, approx_kl, clipfrac]."""
+    """Loss of a minibatch of tensors (n, ...), and [policy, value, entropy, KL, clipped share]."""
     _, logprob, entropy, value = agent.get_action_and_value(obs, action)
-    assert (
-        logprob.shape
-        == old_logprob.shape
-        == advantage.shape
-        == value.shape
-        == target.shape
-        == old_value.shape
-    )
-    advantage = (
-        (advantage - advantage.mean()) / (advantage.std() + 1e-8) if args.norm_adv else advantage
-    )
+    assert logprob.shape == old_logprob.shape == advantage.shape == value.shape == target.shape
+    if args.norm_adv:
+        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
     logratio = logprob - old_logprob
     ratio = logratio.exp()
     clipped_ratio = ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
-    policy_loss = -torch.min(
-        ratio * advantage, clipped_ratio * advantage
-    ).mean()  # arXiv:1707.06347 equation 7
+    policy_loss = -torch.min(ratio * advantage, clipped_ratio * advantage).mean()  # PPO eq. 7
     value_error = (value - target) ** 2
     if args.clip_vloss:
         clipped_value = old_value + (value - old_value).clamp(-args.clip_coef, args.clip_coef)
         value_error = torch.max(value_error, (clipped_value - target) ** 2)
-    value_loss, entropy = 0.5 * value_error.mean(), entropy.mean()
+    value_loss = 0.5 * value_error.mean()
+    entropy = entropy.mean()
     loss = policy_loss + args.vf_coef * value_loss - args.ent_coef * entropy
-    approx_kl = (
-        ratio - 1 - logratio
-    ).mean()  # the k3 estimator of http://joschu.net/blog/kl-approx.html
+    approx_kl = (ratio - 1 - logratio).mean()  # k3 of http://joschu.net/blog/kl-approx.html
     clipfrac = ((ratio - 1).abs() > args.clip_coef).float().mean()
     return loss, torch.stack([policy_loss, value_loss, entropy, approx_kl, clipfrac]).detach()
 
 
-def update(
-    agent: Agent, optimizer, args: Args, batch: tuple, valid_rows, loss_fn=ppo_loss
-) -> torch.Tensor:
-    """Epochs over a rollout, `batch` being ppo_loss's tensors (rows, ...); the mean of its metrics, (5,).
-    The places of reset rows in an epoch go to valid rows drawn once more, so that shapes never change."""
-    rows, device, parameters, metrics = (
-        len(valid_rows),
-        valid_rows.device,
-        list(agent.parameters()),
-        [],
-    )
-    places = torch.arange(args.num_envs * args.num_steps, device=device) % rows
+def update(agent: Agent, optimizer, args: Args, batch, loss_fn=ppo_loss):
+    """Epochs of shuffled minibatches over ppo_loss's tensors (rows, ...); the mean metrics (5,)."""
+    batch_size = args.num_envs * args.num_steps  # some rows come twice, in place of reset rows
+    parameters = list(agent.parameters())
+    metrics = []
     for _ in range(args.update_epochs):
-        order = valid_rows[torch.randperm(rows, device=device)[places]]
+        order = torch.randperm(len(batch[0])).repeat(3)[:batch_size].to(batch[0].device)
         for mb_rows in order.chunk(args.num_minibatches):
             loss, mb_metrics = loss_fn(agent, args, *(tensor[mb_rows] for tensor in batch))
             optimizer.zero_grad()
@@ -307,306 +223,236 @@ def update(
 
 
 @torch.inference_mode()
-def evaluate(
-    agent: Agent, envs: gym.vector.VectorEnv, obs: np.ndarray, stop=(), camera=None, videos=""
-) -> list[float]:
-    """Raw returns of each environment's first game, played by the policy as it is, random actions and all. The camera,
-    if any, is a vector environment with the seeds of the first few: there the same actions play the same games."""
-    returns, running = np.zeros(envs.num_envs), np.ones(envs.num_envs, dtype=bool)
-    films = [
-        importlib.import_module("imageio").get_writer(
-            f"{videos}/env-{i}.mp4", fps=15, macro_block_size=2
+def evaluate(agent: Agent, envs: gym.vector.VectorEnv, obs: np.ndarray, camera=None, films=()):
+    """Raw return of each environment's first game, by draws from the policy.
+
+    The camera shows the first of them in colour: with their seeds and actions, the same games.
+    """
+    returns = np.zeros(envs.num_envs)
+    running = np.ones(envs.num_envs, dtype=bool)
+    for _ in range(agent.args.eval_max_steps):
+        action, *_ = agent.get_action_and_value(
+            torch.from_numpy(obs).to(agent.critic.weight.device)
         )
-        for i in range(camera.num_envs if camera else 0)
-    ]
-    with torch.random.fork_rng():  # training goes on with the draws it would have had
-        while running.any() and not stop:
-            action = (
-                agent.get_action_and_value(torch.from_numpy(obs).to(agent.critic.weight.device))[0]
-                .cpu()
-                .numpy()
-            )
-            obs, reward, terminated, truncated, _ = envs.step(action)
-            for film, frame, runs in zip(
-                films, camera.step(action[: len(films)])[0] if films else (), running
-            ):
-                _ = runs and film.append_data(frame[0])
-            returns += np.where(running, reward, 0.0)
-            running &= ~(terminated | truncated)
-    for finished in (envs, *films):
-        finished.close()
-    return returns.tolist()
+        action = agent.to_env(action)
+        obs, reward, terminated, truncated, _ = envs.step(action)
+        if films:
+            pictures = camera.step(action[: len(films)])[0]  # (n, 1, 210, 160, 3)
+            for index in np.flatnonzero(running[: len(films)]):
+                films[index].append_data(pictures[index, 0])
+        returns += np.where(running, reward, 0.0)
+        running &= ~(terminated | truncated)
+        if not running.any():
+            break
+    if running.any():
+        print(f"{running.sum()} episodes cut: longer than --eval-max-steps", file=sys.stderr)
+    for resource in (envs, *films):
+        resource.close()
+    return returns
 
 
-def write(path: Path, content: dict) -> None:
-    """Write aside, then move: a kill at any moment leaves the old file or the new one, whole."""
+def write(path: Path, content: dict):
+    """Aside, then moved: a kill at any moment leaves the old file or the new one, whole."""
     aside = path.with_suffix(".tmp")
-    torch.save(content, aside) if path.suffix == ".pt" else aside.write_text(
-        json.dumps(content, indent=2) + "\n"
-    )
+    if path.suffix == ".pt":
+        torch.save(content, aside)
+    else:
+        aside.write_text(json.dumps(content, indent=2) + "\n")
     os.replace(aside, path)
 
 
-def load_checkpoint(path: str) -> dict:
-    """Content of a checkpoint of this file; it is read as data, nothing in it can run code."""
-    file = Path(path) / "checkpoint.pt" if Path(path).is_dir() else Path(path)
+def load_checkpoint(run_dir: str) -> dict:
+    """The run's checkpoint, read as data: nothing in it can run code."""
     try:
-        checkpoint = torch.load(file, map_location="cpu", weights_only=True) | {
-            "run_dir": file.parent
-        }
-        ours = checkpoint["algo"] == Path(__file__).stem and Args(**checkpoint["args"])
+        saved = torch.load(Path(run_dir, "checkpoint.pt"), map_location="cpu", weights_only=True)
+        assert saved["algo"] == Path(__file__).stem, f"it is of {saved['algo']}.py"
+        return saved | {"args": asdict(Args(**saved["args"])) | {"resume": run_dir}}
     except Exception as error:
-        check(
-            False,
-            f"--resume {path} is no checkpoint of this file ({type(error).__name__}); give a run folder",
-        )
-    check(
-        ours,
-        f"--resume {path} is a checkpoint of {checkpoint['algo']}.py; resume it with that file",
-    )
-    return checkpoint
+        sys.exit(f"--resume {run_dir} is no run folder of this file: {error}")
 
 
-def train(args: Args, stop: list | tuple = ()) -> dict:
-    """Train, evaluate, and return what summary.json holds. Once `stop` holds a signal's number: save and exit."""
-    started, _ = time.time(), check_args(args)
-    name = f"{args.env_id.replace('/', '-').replace(':', '-')}__{args.exp_name}__{args.seed}__{int(started)}"
-    fresh = {
-        "run_dir": Path(args.runs_dir) / name,
-        "args": asdict(args),
-        "global_step": 0,
-        "wall_time_s": 0.0,
-    }
-    saved = load_checkpoint(args.resume) if args.resume else fresh
-    check(
-        saved["args"]["env_id"] == args.env_id,
-        f"--resume {args.resume} was trained on {saved['args']['env_id']}",
-    )
-    run_dir, global_step, T, N = (
-        saved["run_dir"],
-        saved["global_step"],
-        args.num_steps,
-        args.num_envs,
-    )
-    device = torch.device(
-        args.device if args.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-    )
+def train(args: Args, stop=()) -> dict:
+    """Train and evaluate; the content of summary.json. A signal's number in stop: save and end."""
+    if args.track and not find_spec("wandb"):
+        sys.exit("--track needs a package: pip install wandb")
+    device = args.device.replace("auto", "cuda" if torch.cuda.is_available() else "cpu")
+    if not getattr(torch, device).is_available():
+        sys.exit(f"--device {device} is not there; take --device auto")
     torch.set_num_threads(args.torch_threads or torch.get_num_threads())
-    random.seed(args.seed), np.random.seed(args.seed), torch.manual_seed(args.seed)
-    env_seed = (
-        args.seed * 10_007 % 2**30
-    )  # evaluation adds 2**30: its seeds and those of training never meet
-    envs, next_obs, info = make_envs(args, N, (env_seed + global_step) % 2**30)
-    native = (
-        torch.cpu.get_capabilities().get("avx512_bf16")
-        if device.type == "cpu"
-        else device.type == "cuda"
-    )
-    bfloat16 = args.precision == "bfloat16" or args.precision == "auto" and bool(native)
-    agent = Agent(envs.single_action_space.n, bfloat16).to(
-        device, memory_format=torch.channels_last
-    )
+    native = torch.cpu.get_capabilities().get("avx512_bf16", False)
+    if device != "cpu":
+        native = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    precision = args.precision.replace("auto", "bfloat16" if native else "float32")
+    started = time.time()
+    saved = load_checkpoint(args.resume) if args.resume else None
+    global_step = saved["global_step"] if saved else 0
+    if saved:
+        started -= saved["wall_time_s"]
+        if global_step >= args.total_timesteps:
+            sys.exit(f"--resume {args.resume} is finished; go on with more --total-timesteps")
+        if args.env_id != saved["env_id"]:
+            sys.exit(f"--resume {args.resume}: env_id must stay {saved['env_id']}")
+    seed = (args.seed + global_step) % 2**32  # a resumed run differs from an unbroken one
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+    env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30, which training never reaches
+    try:
+        envs, next_obs = make_envs(args, args.num_envs, env_seed + global_step)
+    except (gym.error.Error, ImportError, AssertionError) as error:
+        sys.exit(f"--env-id {args.env_id}: {error}")
+    envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
+    agent = Agent(envs.single_action_space, args, precision)
+    agent = agent.to(device, memory_format=torch.channels_last)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
-    policy, gae, loss_fn = (
-        torch.compile(function, mode="reduce-overhead") if args.compile else function
-        for function in (agent.get_action_and_value, compute_gae, ppo_loss)
-    )  # CUDA graphs on a GPU
-    if args.resume:
-        agent.load_state_dict(saved["agent"]), optimizer.load_state_dict(saved["optimizer"])
-        setters = (
-            random.setstate,
-            np.random.set_state,
-            torch.set_rng_state,
-            torch.cuda.set_rng_state_all,
-        )
-        for setter, state in zip(setters, saved["random_states"]):
-            setter(state)
-    check(
-        args.resume or not run_dir.exists(),
-        f"{run_dir} exists already; wait a second or choose another --exp-name",
-    )
-    run_dir.mkdir(parents=True, exist_ok=True)
-    git = dict(shell=True, capture_output=True, text=True, cwd=Path(__file__).resolve().parent)
-    commit = (
-        subprocess.run("git describe --always --dirty --exclude '*'", **git).stdout.strip()
-        or "unknown"
-    )
-    versions = {
-        name: str(sys.modules[name].__version__)
-        for name in ("torch", "numpy", "gymnasium", "ale_py")
-    }
-    run = {
-        "algo": Path(__file__).stem,
-        "env_id": args.env_id,
-        "seed": args.seed,
-        "device": str(device),
-    }
-    run |= {
-        "total_timesteps": args.total_timesteps,
-        "args": asdict(args),
-        "versions": versions,
-        "commit": commit,
-    }
+    if saved:
+        agent.load_state_dict(saved["agent"])
+        constants = {"param_groups": optimizer.state_dict()["param_groups"]}  # as the flags say
+        optimizer.load_state_dict(saved["optimizer"] | constants)
+    functions = [agent.get_action_and_value, compute_gae, ppo_loss]
+    if args.compile:
+        functions = [torch.compile(function, mode="reduce-overhead") for function in functions]
+    policy, gae, loss_fn = functions
+    name = f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
+    run_dir = Path(args.resume or Path(args.runs_dir, name.replace("/", "-").replace(":", "-")))
+    run_dir.mkdir(parents=True, exist_ok=bool(saved))
+    shutil.copy(__file__, run_dir)
+    git = f"git -C '{Path(__file__).resolve().parent}' describe --always --dirty 2>/dev/null"
+    run = {"algo": Path(__file__).stem, "env_id": args.env_id, "seed": args.seed, "device": device}
+    run |= {"precision": precision, "total_timesteps": args.total_timesteps, "args": asdict(args)}
+    run["commit"] = os.popen(git).read().strip() or "unknown"
+    run["versions"] = {"torch": str(torch.__version__), "gymnasium": gym.__version__}
     write(run_dir / "config.json", run)
     if args.track:
-        wandb = importlib.import_module("wandb")
-        wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
-    atexit.register(
-        (writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close
-    )  # whatever ends the run
-    obs = torch.zeros(T + 1, *next_obs.shape, dtype=torch.uint8, device=device)
-    actions, logprobs = (
-        torch.zeros(T, N, dtype=torch.int64, device=device),
-        torch.zeros(T, N, device=device),
-    )
-    values, storage = (
-        torch.zeros(T + 1, N, device=device),
-        np.zeros((4, T, N), np.float32),
-    )  # rewards and flags
-    episode, done, lives, last100, busy = (
-        np.zeros((2, N)),
-        np.zeros(N, dtype=bool),
-        info["lives"],
-        [],
-        [],
-    )
-    sps, printed, next_save, next_eval = (
-        0.0,
-        started,
-        global_step,
-        global_step + (args.eval_frequency or math.inf),
-    )
-    bar = tqdm(
-        total=args.total_timesteps, initial=global_step, unit="step", unit_scale=True, disable=None
-    )
-    while True:
-        finished = global_step >= args.total_timesteps
-        if global_step >= min(next_save, next_eval) or finished or stop:
-            next_save, (name, keys, *rest) = (
-                global_step + args.checkpoint_frequency,
-                np.random.get_state(),
-            )
-            random_states = random.getstate(), (name, keys.tolist(), *rest), torch.get_rng_state()
-            write(
-                run_dir / "checkpoint.pt",
-                run
-                | {
-                    "global_step": global_step,
-                    "wall_time_s": saved["wall_time_s"] + time.time() - started,
-                    "agent": agent.state_dict(),
-                    "optimizer": optimizer.state_dict(),
-                    "random_states": (*random_states, torch.cuda.get_rng_state_all()),
-                },
-            )
-            writer.flush()
-        if (finished or global_step >= next_eval) and not stop:
-            next_eval, eval_seed, camera = (
-                global_step + (args.eval_frequency or math.inf),
-                env_seed + 2**30,
-                (),
-            )
-            if args.capture_video:
-                (videos := run_dir / f"videos/step-{global_step}").mkdir(
-                    parents=True, exist_ok=True
-                )
-                screen = dict(grayscale=False, img_height=210, img_width=160, stack_num=1)
-                camera = make_envs(args, min(3, args.eval_episodes), eval_seed, **screen)[0], videos
-            eval_returns = evaluate(
-                agent, *make_envs(args, args.eval_episodes, eval_seed)[:2], stop, *camera
-            )
-            _ = stop or writer.add_scalar(
-                "eval/episodic_return", np.mean(eval_returns), global_step
-            )
-        if finished or stop:
-            break
-        tick, first_step, ended = time.perf_counter(), global_step, []
-        lr = args.learning_rate * (1 - global_step / args.total_timesteps if args.anneal_lr else 1)
-        optimizer.param_groups[0]["lr"] = lr
-        for t in range(T):
-            with torch.inference_mode():
-                obs[t] = torch.from_numpy(next_obs)
-                actions[t], logprobs[t], _, values[t] = policy(obs[t])
-                env_action = actions[t].cpu().numpy()
-            next_obs, reward, terminated, truncated, info = envs.step(env_action)
-            valid, done = ~done, terminated | truncated
-            life_lost, lives = (0 < info["lives"]) & (info["lives"] < lives) & valid, info["lives"]
-            terminal = terminated | life_lost if args.terminal_on_life_loss else terminated
-            storage[:, t] = (
-                np.sign(reward) if args.clip_reward else reward,
-                terminal,
-                truncated,
-                valid,
-            )
-            global_step += int(valid.sum())
-            episode += reward * valid, valid
-            ended.extend(episode[:, done].T)
-            episode[:, done] = 0
-        obs[T] = torch.from_numpy(next_obs)
+        import wandb
 
-        rewards, terminateds, truncateds, valids = torch.from_numpy(storage).to(device)
-        dones = torch.max(terminateds, truncateds)
-        ends = terminateds if args.bootstrap_truncation else dones
-        values[T] = agent.get_value(
-            obs[T]
-        ).detach()  # row t + 1: the true next observation, also where row t is done
-        advantages = gae(rewards, values, ends, dones, args.gamma, args.gae_lambda)
-        batch = obs[:-1], actions, logprobs, advantages, advantages + values[:-1], values[:-1]
-        batch = tuple(tensor.flatten(0, 1) for tensor in batch)  # (T, N, ...) -> (T x N, ...)
-        valid_rows = valids.flatten().nonzero().squeeze(-1)  # reset rows end here
-        metrics = update(agent, optimizer, args, batch, valid_rows, loss_fn).tolist()
-        check(
-            np.isfinite(metrics).all(),
-            f"non-finite loss at step {global_step}; last good state: {run_dir}",
-        )
-        busy.append((global_step - first_step, time.perf_counter() - tick))
-        sps = float(np.divide(*np.sum(busy[1:] or busy, axis=0)))  # the first iteration warms up
-        explained_variance = 1 - float(
-            (batch[4] - batch[5])[valid_rows].var() / batch[4][valid_rows].var()
-        )
-        keys = "policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac", "explained_variance"
-        scalars = {
-            f"losses/{key}": value for key, value in zip(keys, (*metrics, explained_variance))
-        }
-        scalars |= {"charts/SPS": sps, "charts/learning_rate": lr}
-        scalars |= zip(
-            ("charts/episodic_return", "charts/episodic_length"),
-            np.mean(ended, axis=0) if ended else (),
-        )
-        last100 = (last100 + [float(episodic_return) for episodic_return, _ in ended])[-100:]
+        place = {"project": args.wandb_project_name, "entity": args.wandb_entity}
+        place |= {"id": run_dir.name, "resume": "allow", "sync_tensorboard": True}
+        wandb.init(**place, config=asdict(args))
+    writer = SummaryWriter(run_dir, purge_step=global_step + 1)
+    writer.add_text("config", f"```\n{json.dumps(run, indent=2)}\n```", global_step)
+    shape = (args.num_steps, args.num_envs)
+    obs = torch.zeros(args.num_steps + 1, *next_obs.shape, dtype=torch.uint8, device=device)
+    actions = torch.zeros(shape, dtype=torch.int64, device=device)
+    logprobs = torch.zeros(shape, device=device)
+    values = torch.zeros(args.num_steps + 1, args.num_envs, device=device)
+    storage = np.zeros((4, *shape), dtype=np.float32)  # reward, terminal, end, valid
+    done = np.zeros(args.num_envs, dtype=bool)
+    lives = np.zeros(args.num_envs)  # left before a step; before the first of a run none is lost
+    last100 = None  # mean return of the last 100 episodes
+    speeds = []  # steps per second of the iterations
+    saved_step = global_step
+    look = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
+    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=look, disable=None)
+    bar.postfix = "no episode yet"
+    while global_step < args.total_timesteps and not stop:
+        first_step = global_step
+        iteration_started = time.perf_counter()
+        finished = []  # (return, length) of the episodes that end in this rollout
+        fraction = 1 - global_step / args.total_timesteps if args.anneal_lr else 1.0
+        optimizer.param_groups[0]["lr"] = fraction * args.learning_rate
+
+        # Rollout
+        for t in range(args.num_steps):
+            obs[t] = torch.from_numpy(next_obs)
+            with torch.inference_mode():
+                actions[t], logprobs[t], _, values[t] = policy(obs[t])
+            valid = ~done  # not a reset row
+            next_obs, reward, terminated, truncated, info = envs.step(agent.to_env(actions[t]))
+            done = terminated | truncated
+            if done.any():
+                finished.extend(zip(info["episode"]["r"][done], info["episode"]["l"][done]))
+            life_lost = valid & (info["lives"] > 0) & (info["lives"] < lives)
+            lives = info["lives"]
+            if args.terminal_on_life_loss:
+                terminated = terminated | life_lost
+            if args.clip_reward:
+                reward = np.sign(reward)
+            storage[:, t] = reward, terminated, terminated | truncated, valid
+            global_step += int(valid.sum())
+        obs[-1] = torch.from_numpy(next_obs)
+
+        # Advantages
+        r, terminal, end, valid = torch.from_numpy(storage).to(device)
+        valid = valid.bool()
+        with torch.no_grad():
+            values[-1] = agent.get_value(obs[-1])  # t + 1: the true next state, also at an end
+            advantages = gae(r, values, terminal, end, args.gamma, args.gae_lambda).clone()
+        targets = advantages + values[:-1]
+
+        # Update, on all rows but the reset rows: (T, N, ...) -> (rows, ...)
+        batch = (obs[:-1], actions, logprobs, advantages, targets, values[:-1])
+        batch = [tensor[valid] for tensor in batch]
+        metrics = update(agent, optimizer, args, batch, loss_fn).tolist()
+        weights = torch.stack([weight.detach().sum() for weight in agent.parameters()])
+        if not np.isfinite([*metrics, storage.sum(), weights.sum().item()]).all():
+            sys.exit(f"non-finite numbers before step {global_step}; saved {saved_step}: {run_dir}")
+
+        # Log
+        speeds.append((global_step - first_step) / (time.perf_counter() - iteration_started))
+        sps = float(np.mean(speeds[1:] or speeds))  # the first iteration warms up
+        names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
+        scalars = {f"losses/{name}": value for name, value in zip(names, metrics)}
+        unexplained = (targets - values[:-1])[valid].var() / targets[valid].var()
+        scalars["losses/explained_variance"] = 1 - float(unexplained)
+        scalars |= {"charts/learning_rate": fraction * args.learning_rate, "charts/SPS": sps}
+        if finished:
+            last100 = float(np.mean(envs.return_queue))
+            bar.postfix = f"return {last100:.1f}, SPS {sps:.0f}, saved {saved_step}"
+            scalars |= zip(
+                ("charts/episodic_return", "charts/episodic_length"), np.mean(finished, 0)
+            )
         for key, value in scalars.items():
             writer.add_scalar(key, value, global_step)
-        status = f"return {np.mean(last100 or [math.nan]):.1f}, SPS {sps:.0f}"
-        bar.update(global_step - first_step), bar.set_postfix_str(status, refresh=False)
-        if bar.disable and time.time() - printed > 5:
-            printed = time.time()
-            print(f"step {global_step}/{args.total_timesteps}, {status}", flush=True)
+        writer.flush()
+        bar.update(min(global_step, args.total_timesteps) - bar.n)
 
-    bar.close(), writer.close(), envs.close()
-    check(
-        not stop,
-        f"stopped at step {global_step}; go on with --resume {run_dir}",
-        128 + sum(stop[:1]),
-    )
-    mean, std = float(np.mean(eval_returns)), float(np.std(eval_returns))
-    summary = run | {
-        "global_step": global_step,
-        "wall_time_s": saved["wall_time_s"] + time.time() - started,
-        "sps": sps,
-        "train_return_last100": float(np.mean(last100)) if last100 else None,
-        "eval_episodes": args.eval_episodes,
-        "eval_return_mean": mean,
-        "eval_return_std": std,
-        "eval_returns": eval_returns,
-    }
-    write(run_dir / "summary.json", summary)
-    print(f"{run_dir}: evaluation {mean:.1f} +- {std:.1f} over {args.eval_episodes} episodes")
+        # Evaluate and save
+        over = global_step >= args.total_timesteps
+        every = args.eval_frequency or args.total_timesteps
+        if over or global_step // every > first_step // every:
+            bar.set_description("evaluation ")
+            eval_envs = make_envs(args, args.eval_episodes, env_seed + 2**30)
+            camera, films = None, []
+            if args.capture_video:
+                import imageio
+
+                colour = {"grayscale": False, "stack_num": 1, "img_height": 210, "img_width": 160}
+                camera, _ = make_envs(args, min(3, args.eval_episodes), env_seed + 2**30, **colour)
+                film = run_dir / f"videos/step-{global_step}"
+                film.mkdir(parents=True, exist_ok=True)
+                paths = [film / f"env-{index}.mp4" for index in range(camera.num_envs)]
+                films = [imageio.get_writer(path, fps=15, macro_block_size=2) for path in paths]
+            with torch.random.fork_rng([0] if device == "cuda" else []):  # training's draws stay
+                returns = evaluate(agent, *eval_envs, camera, films)
+            writer.add_scalar("eval/episodic_return", returns.mean(), global_step)
+            bar.set_description("")
+        state = {"global_step": global_step, "wall_time_s": time.time() - started, "sps": sps}
+        if over:
+            summary = run | state | {"train_return_last100": last100}
+            summary |= {"eval_episodes": args.eval_episodes, "eval_returns": returns.tolist()}
+            summary |= {"eval_return_mean": returns.mean(), "eval_return_std": returns.std()}
+            write(run_dir / "summary.json", summary)
+        if over or stop or global_step - saved_step >= args.checkpoint_frequency:
+            state |= {"agent": agent.state_dict(), "optimizer": optimizer.state_dict()}
+            write(run_dir / "checkpoint.pt", run | state)
+            saved_step = global_step
+            if bar.disable:  # there is no terminal
+                print(f"step {global_step}/{args.total_timesteps}, {bar.postfix}", flush=True)
+    for resource in (bar, envs, writer):
+        resource.close()
+    if global_step < args.total_timesteps:
+        print(f"stopped at step {global_step}; go on with --resume {run_dir}", file=sys.stderr)
+        sys.exit(128 + stop[0])
+    print(f"{run_dir}: evaluation {returns.mean():.1f} +- {returns.std():.1f}")
     return summary
 
 
 if __name__ == "__main__":
-    args, stop = tyro.cli(Args), []
+    args = tyro.cli(Args)
     if args.resume:
         args = tyro.cli(Args, default=Args(**load_checkpoint(args.resume)["args"]))
+    stop = []
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, _: stop.append(number))
+        signal.signal(number, lambda number, frame: stop.append(number))
     train(args, stop)

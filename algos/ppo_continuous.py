@@ -2,14 +2,14 @@
 
     python algos/ppo_continuous.py --env-id BipedalWalker-v3
 
-PPO: Schulman et al. 2017, arXiv:1707.06347. GAE: Schulman et al. 2016, arXiv:1506.02438.
+Schulman et al.: PPO 2017, arXiv:1707.06347; GAE 2016, arXiv:1506.02438. Deviations from them:
 1. Many environments, short rollouts, large minibatches; actor and critic apart, one learned scale.
-2. Observations are standardised, but for the first rollout: nothing is known of them yet.
-3. Rewards are divided by the running deviation of the discounted return.
-4. Advantages are standardised, gradients clipped; the learning rate falls linearly to zero.
-5. A time limit is no terminal state: a truncated episode bootstraps from its last observation.
+2. Observations are standardised (but for the first rollout), rewards and advantages scaled.
+3. Gradients are clipped; the learning rate falls linearly to zero.
+4. A time limit is no terminal state: a truncated episode bootstraps from its last observation.
 """
 
+import argparse
 import json
 import os
 import random
@@ -17,7 +17,6 @@ import shutil
 import signal
 import sys
 import time
-import warnings
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -58,7 +57,7 @@ class Args:
     env_id: str = "BipedalWalker-v3"  # a Gymnasium or EnvPool id with Box observations and actions
     env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"  # auto: EnvPool if it has the id
     num_envs: int = 64  # parallel environments
-    total_timesteps: int = 3_000_000  # steps of all environments; if resumed with more, rates rise
+    total_timesteps: int = 3_000_000  # steps of all environments; schedules stretch to a new total
     learning_rate: float = 2e-3  # step size of Adam
     anneal_lr: bool = True  # let the learning rate fall linearly to zero
     num_steps: int = 64  # steps of each environment in a rollout
@@ -79,8 +78,9 @@ class Args:
     target_kl: float | None = None  # end an update once the approximate KL exceeds this
 
     def __post_init__(self):
+        may_be_zero = ("seed", "eval_frequency", "gamma", "gae_lambda", "ent_coef", "vf_coef")
         for name, value in asdict(self).items():
-            least = int(type(value) is int and name not in ("seed", "eval_frequency"))
+            least = 0 if name in may_be_zero else 1e-9
             most = 1 if name in ("gamma", "gae_lambda") else 2**32 - 1
             if type(value) in (int, float) and not least <= value <= most:
                 raise ValueError(f"--{name.replace('_', '-')} {value} is not in [{least}, {most}]")
@@ -148,15 +148,15 @@ def layer_init(layer: nn.Linear, std: float = 2**0.5) -> nn.Linear:
 class Agent(nn.Module):
     """Gaussian policy, value network, and the statistics that both see the world through."""
 
-    def __init__(self, obs_dim: int, action_space: gym.spaces.Box, args: Args):
+    def __init__(self, obs_dim: int, action_space, args: Args):
         super().__init__()
         action_dim = int(np.prod(action_space.shape))
-        activation = getattr(nn, args.activation)
+        act = getattr(nn, args.activation)
 
-        def mlp(out_dim: int, std: float) -> nn.Sequential:
+        def mlp(out_dim, std):
             first, second = layer_init(nn.Linear(obs_dim, 64)), layer_init(nn.Linear(64, 64))
             last = layer_init(nn.Linear(64, out_dim), std)
-            return nn.Sequential(first, activation(), second, activation(), last)
+            return nn.Sequential(first, act(), second, act(), last)
 
         self.args = args
         self.actor_mean = mlp(action_dim, std=0.01)
@@ -189,10 +189,8 @@ class Agent(nn.Module):
 
 
 def compute_gae(rewards, values, terminateds, dones, gamma: float, gae_lambda: float):
-    """Advantages (T, N) of arXiv:1506.02438 eq. 16, from values (T + 1, N) and the rest (T, N).
-
-    A terminal state is worth nothing, a truncated one its value; the trace stops at both.
-    """
+    """Advantages (T, N) of arXiv:1506.02438 eq. 16, from values (T + 1, N) and the rest (T, N)."""
+    # A terminal state is worth nothing, a truncated one its value; the trace stops at both
     deltas = rewards + gamma * values[1:] * (1 - terminateds) - values[:-1]
     advantages = torch.zeros_like(values)
     for t in reversed(range(len(rewards))):
@@ -207,6 +205,7 @@ def ppo_loss(agent: Agent, args: Args, x, action, old_logprob, advantage, target
     assert logprob.shape == old_logprob.shape == advantage.shape == value.shape == target.shape
     if args.norm_adv:
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+
     logratio = logprob - old_logprob
     ratio = logratio.exp()
     clipped_ratio = ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
@@ -243,14 +242,13 @@ def update(agent: Agent, optimizer, args: Args, batch, loss_fn=ppo_loss):
 
 
 @torch.inference_mode()
-def evaluate(agent: Agent, envs: gym.vector.VectorEnv, obs: np.ndarray) -> np.ndarray:
+def evaluate(agent: Agent, envs, obs) -> np.ndarray:
     """Raw return of each environment's first episode, by the policy's mode, statistics frozen."""
     returns = np.zeros(envs.num_envs)
     running = np.ones(envs.num_envs, dtype=bool)
     for _ in range(agent.args.eval_max_steps):
-        x = agent.normalize(torch.from_numpy(obs).to(agent.action_low.device))
+        x = agent.normalize(torch.from_numpy(flatten(obs)).to(agent.action_low.device))
         obs, reward, terminated, truncated, _ = envs.step(agent.to_env(agent.actor_mean(x)))
-        obs = flatten(obs)
         returns += np.where(running, reward, 0.0)
         running &= ~(terminated | truncated)
         if not running.any():
@@ -285,7 +283,8 @@ def train(args: Args, stop=()) -> dict:
     """Train and evaluate; the content of summary.json. A signal's number in stop: save and end."""
     if args.track and not find_spec("wandb"):
         sys.exit("--track needs a package: pip install wandb")
-    device = args.device.replace("auto", "cuda" if torch.cuda.is_available() else "cpu")
+    use_cuda = args.device == "auto" and torch.cuda.is_available()
+    device = "cuda" if use_cuda else args.device.replace("auto", "cpu")
     if not getattr(torch, device).is_available():
         sys.exit(f"--device {device} is not there; take --device auto")
     torch.set_num_threads(args.torch_threads)
@@ -349,11 +348,11 @@ def train(args: Args, stop=()) -> dict:
     storage = np.zeros((5, *shape), dtype=np.float32)  # reward, terminal, end, valid, discounted
     done = np.zeros(args.num_envs, dtype=bool)
     trace = np.zeros(args.num_envs)  # discounted return so far, to scale rewards by
-    last100 = None  # mean return of the last 100 episodes
     speeds = []  # steps per second of the iterations
     saved_step = global_step
     look = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
     bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=look, disable=None)
+    bar.postfix = "no episode yet"
     while global_step < args.total_timesteps and not stop:
         first_step = global_step
         iteration_started = time.perf_counter()
@@ -363,12 +362,11 @@ def train(args: Args, stop=()) -> dict:
 
         # Rollout
         for t in range(args.num_steps):
-            obs[t] = torch.from_numpy(next_obs)
+            obs[t] = torch.from_numpy(flatten(next_obs))
             with torch.inference_mode():
                 actions[t], logprobs[t], _ = policy(agent.normalize(obs[t]))
             valid = ~done  # not a reset row
             next_obs, reward, terminated, truncated, info = envs.step(agent.to_env(actions[t]))
-            next_obs = flatten(next_obs)
             done = terminated | truncated
             if done.any():
                 finished.extend(zip(info["episode"]["r"][done], info["episode"]["l"][done]))
@@ -376,7 +374,7 @@ def train(args: Args, stop=()) -> dict:
             terminal = terminated if args.bootstrap_truncation else done
             storage[:, t] = reward, terminal, done, valid, trace
             global_step += int(valid.sum())
-        obs[-1] = torch.from_numpy(next_obs)
+        obs[-1] = torch.from_numpy(flatten(next_obs))
 
         # Advantages
         r, terminal, end, valid, discounted = torch.from_numpy(storage).to(device)
@@ -395,8 +393,9 @@ def train(args: Args, stop=()) -> dict:
         batch = [tensor[valid] for tensor in batch]
         metrics = update(agent, optimizer, args, batch, loss_fn).tolist()
         agent.obs_rms.update(obs[:-1][valid])  # last: one iteration sees one set of statistics
-        weights = nn.utils.parameters_to_vector(agent.parameters())
-        if not np.isfinite([*metrics, storage.sum(), obs.sum().item(), weights.sum().item()]).all():
+        numbers = [*metrics, storage.sum(), obs.sum().item()]
+        numbers += [weight.detach().sum().item() for weight in agent.parameters()]
+        if not np.isfinite(numbers).all():
             sys.exit(f"non-finite numbers before step {global_step}; saved {saved_step}: {run_dir}")
 
         # Log
@@ -408,11 +407,10 @@ def train(args: Args, stop=()) -> dict:
         scalars["losses/explained_variance"] = 1 - float(unexplained)
         scalars |= {"charts/learning_rate": fraction * args.learning_rate, "charts/SPS": sps}
         if finished:
-            last100 = float(np.mean(envs.return_queue))
-            bar.postfix = f"return {last100:.1f}, SPS {sps:.0f}, saved {saved_step}"
-            scalars |= zip(
-                ("charts/episodic_return", "charts/episodic_length"), np.mean(finished, 0)
-            )
+            recent = np.mean(envs.return_queue)  # of the last 100 episodes
+            bar.postfix = f"return {recent:.1f}, SPS {sps:.0f}, saved {saved_step}"
+            means = np.mean(finished, axis=0)
+            scalars |= {"charts/episodic_return": means[0], "charts/episodic_length": means[1]}
         for key, value in scalars.items():
             writer.add_scalar(key, value, global_step)
         writer.flush()
@@ -430,6 +428,7 @@ def train(args: Args, stop=()) -> dict:
             bar.set_description("")
         state = {"global_step": global_step, "wall_time_s": time.time() - started, "sps": sps}
         if over:
+            last100 = float(np.mean(envs.return_queue)) if envs.return_queue else None
             summary = run | state | {"train_return_last100": last100}
             summary |= {"eval_episodes": args.eval_episodes, "eval_returns": returns.tolist()}
             summary |= {"eval_return_mean": returns.mean(), "eval_return_std": returns.std()}
@@ -450,10 +449,11 @@ def train(args: Args, stop=()) -> dict:
 
 
 if __name__ == "__main__":
-    warnings.filterwarnings("ignore", ".*precision lowered by casting")  # of EnvPool's spaces
-    args = tyro.cli(Args)
-    if args.resume:
-        args = tyro.cli(Args, default=Args(**load_checkpoint(args.resume)["args"]))
+    gym.logger.min_level = gym.logger.ERROR
+    first_look = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first_look.add_argument("--resume")
+    resume = first_look.parse_known_args()[0].resume  # its arguments are the defaults
+    args = tyro.cli(Args, default=Args(**load_checkpoint(resume)["args"]) if resume else Args())
     stop = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: stop.append(number))

@@ -1,24 +1,35 @@
-"""Proximal Policy Optimization (PPO-clip) with generalized advantage estimation, for discrete actions from pixels.
+"""Proximal Policy Optimization (PPO-clip) with generalized advantage estimation, from pictures.
 
     python algos/ppo_pixels.py --env-id CartPole-v1
 
-Papers: PPO, Schulman et al. 2017, arXiv:1707.06347; network, Mnih et al. 2015, Nature 518:529. Takes any Gymnasium
-environment: whose observations are stacks of pictures (frames, height, width), as they are; pictures in colour, and
-of all others what they render, as the last four in grey, 84 x 84. What differs from ppo.py: pictures, and one
-convolutional network for actor and critic. Atari has its own file, ppo_atari.py. Deviations:
-1. The first convolution is computed as space-to-depth and a dense convolution: the same sums, in another order.
-2. --precision auto computes the hidden layers in bfloat16 where the processor has it.
-3. Rewards are divided by the running deviation of the discounted return, inside the agent.
-4. Advantages are standardised per minibatch, gradients are clipped, the learning rate falls linearly to zero.
-5. A time limit is no terminal state: a truncated episode bootstraps from the value of its true final observation.
+PPO: Schulman et al. 2017, arXiv:1707.06347. GAE: Schulman et al. 2016, arXiv:1506.02438.
+Network: Mnih et al. 2015, Nature 518:529. Takes any Gymnasium environment of Discrete actions:
+stacks of pictures (frames, height, width) as they are; pictures in colour, and of all others
+what they render, as the last four in grey, 84 x 84. Atari has its own file, ppo_atari.py.
+1. Actor and critic share the network; --precision auto may compute its layers in bfloat16.
+2. Rewards are divided by the running deviation of the discounted return.
+3. Advantages are standardised, gradients clipped; the learning rate falls linearly to zero.
+4. A time limit is no terminal state: a truncated episode bootstraps from its last observation.
 """
 
-import atexit, difflib, importlib.util, json, math, os, random, signal, subprocess, sys, tempfile, time, warnings
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-import gymnasium as gym, numpy as np, torch, torch.nn as nn, tyro
+import gymnasium as gym
+import numpy as np
+import torch
+import torch.nn as nn
+import tyro
+from torch.distributions import Categorical
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
@@ -27,234 +38,127 @@ from tqdm import tqdm
 class Args:
     exp_name: str = Path(__file__).stem  # name of this experiment, part of the run folder's name
     seed: int = 1  # seeds Python, NumPy, PyTorch and every environment
-    device: Literal["auto", "cpu", "cuda", "mps"] = (
-        "auto"  # auto takes CUDA where there is one, else the CPU
-    )
-    runs_dir: str = "runs"  # the run folder is created in here
-    checkpoint_frequency: int = 100_000  # environment steps between two checkpoints
-    resume: str = (
-        ""  # run folder or checkpoint.pt to continue; flags given beside it override the saved ones
-    )
-    eval_frequency: int = (
-        0  # environment steps between two evaluations; 0 evaluates at the end only
-    )
-    eval_episodes: int = (
-        30  # episodes of an evaluation, one in each of as many parallel environments
-    )
-    capture_video: bool = (
-        False  # record the first 3 episodes of every evaluation as mp4 in the run folder
-    )
-    track: bool = False  # send the run to Weights & Biases as well, project plainrl
-    compile: bool = (
-        False  # torch.compile for policy, advantages and loss, with CUDA graphs on a GPU
-    )
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto takes CUDA where there is one
     torch_threads: int = 0  # CPU threads of PyTorch; 0 leaves its own choice, one for each core
-    precision: Literal["auto", "float32", "bfloat16"] = (
-        "auto"  # of the hidden layers; auto: bfloat16 if it is native
-    )
-    env_id: str = "CartPole-v1"  # a Gymnasium id with Discrete actions, whose observations or renderings are pictures
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 if it is native
+    runs_dir: str = "runs"  # the run folder is created in here
+    resume: str = ""  # run folder to continue; flags beside it replace the saved ones
+    checkpoint_frequency: int = 20_000  # steps between two checkpoints
+    eval_frequency: int = 0  # steps between two evaluations; 0 evaluates at the end only
+    eval_episodes: int = 30  # episodes of an evaluation, one in each of as many environments
+    eval_max_steps: int = 50_000  # an evaluation cuts longer episodes
+    capture_video: bool = False  # film the first 3 episodes of every evaluation
+    track: bool = False  # send the run to Weights & Biases as well
+    wandb_project_name: str = "plainrl"  # its project there
+    wandb_entity: str | None = None  # its user or team there
+    compile: bool = False  # torch.compile policy, advantages and loss; CUDA graphs on a GPU
+    env_id: str = "CartPole-v1"  # a Gymnasium id that shows or renders pictures; Discrete actions
     num_envs: int = 16  # parallel environments
-    norm_reward: bool = (
-        True  # divide rewards by the running deviation of the discounted return, clipped to +-10
-    )
-    bootstrap_truncation: bool = (
-        True  # off: treat a time limit as a terminal state (a common mistake, to measure it)
-    )
-    total_timesteps: int = 100_000  # environment steps, all environments together
+    total_timesteps: int = 100_000  # steps of all environments; if resumed with more, rates rise
     learning_rate: float = 5e-4  # step size of Adam
     anneal_lr: bool = True  # let the learning rate fall linearly to zero
-    num_steps: int = 128  # steps per environment and rollout
+    num_steps: int = 128  # steps of each environment in a rollout
     gamma: float = 0.99  # discount factor
     gae_lambda: float = 0.95  # lambda of generalized advantage estimation
-    num_minibatches: int = 8  # minibatches per epoch
-    update_epochs: int = 4  # passes over each rollout
+    num_minibatches: int = 8  # minibatches of an epoch
+    update_epochs: int = 4  # passes over a rollout
+    norm_reward: bool = True  # divide rewards by the running deviation of the discounted return
     norm_adv: bool = True  # standardise the advantages of each minibatch
     clip_coef: float = 0.2  # epsilon of the clipped surrogate objective
-    clip_vloss: bool = False  # clip the value loss around the old value
+    clip_vloss: bool = False  # clip the change of the value as well
     ent_coef: float = 0.0  # weight of the entropy bonus
     vf_coef: float = 0.5  # weight of the value loss
     max_grad_norm: float = 0.5  # largest norm of the gradient
-    target_kl: float | None = (
-        None  # stop the epochs of an update once the approximate KL exceeds this
-    )
+    target_kl: float | None = None  # end an update once the approximate KL exceeds this
+
+    def __post_init__(self):
+        for name, value in asdict(self).items():
+            least = type(value) is int and name not in ("seed", "eval_frequency", "torch_threads")
+            most = 1 if name in ("gamma", "gae_lambda") else 2**32 - 1
+            if type(value) in (int, float) and not least <= value <= most:
+                raise ValueError(f"--{name.replace('_', '-')} {value} not in [{least:d}, {most}]")
+        batch_size = self.num_envs * self.num_steps
+        if self.num_steps < 2 or batch_size > self.total_timesteps:
+            raise ValueError("--num-steps: at least 2, and a rollout within --total-timesteps")
+        if batch_size % self.num_minibatches or batch_size == self.num_minibatches:
+            raise ValueError(f"--num-minibatches must divide the {batch_size} steps of a rollout")
 
 
-def check(ok, message: str, status: int = 2) -> None:  # one line and this exit status, unless ok
-    if not ok:
-        print(f"{Path(__file__).name}: {message}", file=sys.stderr)
-        raise SystemExit(status)
+def make_envs(args: Args, num_envs: int, seed: int, video_dir=None):
+    """Vector environment seeded seed, seed + 1, ... in NEXT_STEP mode, and its first observation.
 
-
-def check_args(args: Args) -> None:
-    """One line and exit status 2, with nothing created, on bad input."""
-    counts = "total_timesteps num_envs num_steps num_minibatches update_epochs eval_episodes checkpoint_frequency"
-    for name in (*counts.split(), "learning_rate", "max_grad_norm", "clip_coef"):
-        check(
-            getattr(args, name) > 0,
-            f"--{name.replace('_', '-')} must be positive, not {getattr(args, name)}",
-        )
-    limits = {"seed": 2**32 - 1, "eval_frequency": math.inf, "torch_threads": math.inf}
-    for name, most in (limits | {"gamma": 1, "gae_lambda": 1}).items():
-        check(
-            0 <= getattr(args, name) <= most,
-            f"--{name.replace('_', '-')} {getattr(args, name)} not in [0, {most}]",
-        )
-    check(
-        args.num_steps > 1,
-        "--num-steps must be at least 2: a single step can be a reset row in every environment",
-    )
-    rows = args.num_envs * args.num_steps
-    whole = rows % args.num_minibatches == 0 and args.num_minibatches < rows <= args.total_timesteps
-    check(
-        whole,
-        f"must hold: --total-timesteps >= num_envs x num_steps = {rows} > --num-minibatches, its divisor",
-    )
-    here = args.device in ("auto", "cpu") or getattr(torch, args.device).is_available()
-    check(here, f"--device {args.device} is not there; take --device auto")
-    for flag, wanted, package in (
-        ("track", args.track, "wandb"),
-        ("capture-video", args.capture_video, "moviepy"),
-    ):
-        check(
-            not wanted or importlib.util.find_spec(package),
-            f"--{flag} needs a package: pip install {package}",
-        )
-    try:
-        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
-            envs, obs = make_envs(
-                args, num_envs=1, seed=0, video_dir=folder if args.capture_video else ""
-            )
-            envs.close()
-    except Exception as error:
-        error = " ".join(f"{type(error).__name__} {error}".split())
-        near = difflib.get_close_matches(
-            args.env_id, () if args.env_id in gym.registry else gym.registry, cutoff=0.3
-        )
-        way = (
-            "; MUJOCO_GL=egl draws without a display"
-            if "GL" in error
-            else f"; nearest: {near}"
-            if near
-            else ""
-        )
-        way = (
-            "; PYTHONPATH must name the folder of its module" if "ModuleNotFound" in error else way
-        )
-        check(
-            False,
-            f"--env-id {args.env_id} cannot be made or neither shows nor renders pictures: {error}{way}",
-        )
-    actions, (_, _, *size), memory = envs.single_action_space, obs.shape, obs.nbytes * rows / 2**30
-    check(
-        memory < 8,
-        f"--num-envs x --num-steps = {rows} of these pictures takes {memory:.0f} GiB; take less",
-    )
-    fits = isinstance(actions, gym.spaces.Discrete) and actions.start == 0
-    check(fits, f"--env-id {args.env_id} has {actions} actions; this file: Discrete from 0")
-    fits = all(side >= 36 and side % 4 == 0 for side in size)
-    check(
-        fits,
-        f"--env-id {args.env_id} shows {obs.shape[1:]}; this file: frames, height, width, 36 or more, whole 4s",
-    )
-
-
-def make_envs(args: Args, num_envs: int, seed: int, video_dir: str | Path = ""):
-    """Vector environment seeded seed, seed + 1, ... and its first observation, (num_envs, frames, height, width) uint8,
-    in NEXT_STEP mode: the step after a `done` is a reset row, whose action is ignored. With video_dir the first 3 film
-    their first episode."""
+    The step after an episode's end is a reset row: its action is ignored, it belongs to no episode.
+    """
     with gym.make(args.env_id) as env:
-        box = env.observation_space
-        picture = isinstance(box, gym.spaces.Box) and box.dtype == np.uint8 and len(box.shape) == 3
+        space = env.observation_space
+    is_picture = space.dtype == np.uint8 and len(space.shape) == 3
 
     def make_env(index: int) -> gym.Env:
-        film = video_dir and index < 3
-        env = gym.make(args.env_id, **({"render_mode": "rgb_array"} if film or not picture else {}))
-        env = (
-            env if picture else gym.wrappers.AddRenderObservation(env)
-        )  # (height, width, 3); resets it
-        env = (
-            gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", lambda n: n == 0)
-            if film
-            else env
-        )
-        if picture and box.shape[-1] != 3:
+        film = video_dir is not None and index < 3 and args.capture_video
+        options = {"render_mode": "rgb_array"} if film or not is_picture else {}
+        env = gym.make(args.env_id, **options)
+        if not is_picture:
+            env = gym.wrappers.AddRenderObservation(env)  # (height, width, 3)
+        if film:
+            env = gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", lambda n: n == 0)
+        if is_picture and space.shape[-1] != 3:
             return env
         env = gym.wrappers.ResizeObservation(gym.wrappers.GrayscaleObservation(env), (84, 84))
-        return gym.wrappers.FrameStackObservation(
-            env, 4
-        )  # newest last; after a reset four times the first
+        return gym.wrappers.FrameStackObservation(env, 4)  # newest last; first four times the first
 
     envs = gym.vector.SyncVectorEnv([lambda i=i: make_env(i) for i in range(num_envs)])
     assert envs.metadata["autoreset_mode"] == gym.vector.AutoresetMode.NEXT_STEP
-    return envs, envs.reset(seed=seed)[0]
+    return envs, envs.reset(seed=seed)[0]  # (num_envs, frames, height, width) uint8
 
 
 class RunningMeanStd(nn.Module):
-    """Mean and variance of all rows seen, combined batch by batch (Chan et al. 1983); saved with the agent."""
+    """Mean and variance of all rows seen (Chan et al. 1983); buffers, so the agent carries them."""
 
     def __init__(self, *shape: int):
         super().__init__()
-        self.mean, self.var, self.count = map(
-            nn.Buffer, (torch.zeros(shape), torch.ones(shape), torch.zeros(()))
-        )
+        self.register_buffer("mean", torch.zeros(shape))
+        self.register_buffer("var", torch.ones(shape))
+        self.register_buffer("count", torch.zeros(()))
 
-    def update(self, rows: torch.Tensor) -> None:  # (n, *shape)
-        delta, share = rows.mean(0) - self.mean, len(rows) / (self.count + len(rows))
+    def update(self, rows: torch.Tensor):
+        delta = rows.mean(0) - self.mean
+        share = len(rows) / (self.count + len(rows))
         self.var += share * (rows.var(0, correction=0) - self.var + delta**2 * (1 - share))
         self.mean += share * delta
         self.count += len(rows)
 
 
-def layer_init(layer: nn.Linear | nn.Conv2d, std: float = math.sqrt(2)) -> nn.Linear | nn.Conv2d:
-    nn.init.orthogonal_(layer.weight, std), nn.init.zeros_(layer.bias)
+def layer_init(layer, std: float = 2**0.5):
+    nn.init.orthogonal_(layer.weight, std)
+    nn.init.zeros_(layer.bias)
     return layer
 
 
 class PixelConv2d(nn.Conv2d):
-    """nn.Conv2d of a uint8 picture / 255, for stride 4, and faster: each 4 x 4 patch of a frame becomes a pixel of 16
-    channels, as in the kernel, and a convolution without stride adds up the same products. 4 bytes move as an int32."""
+    """nn.Conv2d with stride 4 of a uint8 picture / 255: the same sums, in less time.
 
-    def forward(self, obs: torch.Tensor) -> torch.Tensor:
-        (n, frames, height, width), device = obs.shape, obs.device.type
-        patches = (
-            obs.contiguous()
-            .view(torch.int32)
-            .view(n, frames, height // 4, 4, width // 4)
-            .permute(0, 2, 4, 1, 3)
-        )
-        x = (
-            patches.contiguous()
-            .view(torch.uint8)
-            .view(n, height // 4, width // 4, 16 * frames)
-            .permute(0, 3, 1, 2)
-        )
-        dtype = (
-            torch.get_autocast_dtype(device)
-            if torch.is_autocast_enabled(device)
-            else self.weight.dtype
-        )
-        return nn.functional.conv2d(
-            x.to(dtype), nn.functional.pixel_unshuffle(self.weight, 4) / 255, self.bias
-        )
+    Each 4 x 4 patch becomes a pixel of 16 channels, in picture and kernel, and the stride goes.
+    It saves 10 % of an update of 256 pictures (float32, one core).
+    """
 
-
-class Flatten(
-    nn.Module
-):  # (n, channels, height, width) in the order of channels_last memory, so without a copy
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x.permute(0, 2, 3, 1).flatten(1)
+    def forward(self, obs):
+        n, frames, height, width = obs.shape
+        rows = obs.view(torch.int32).view(n, frames, height // 4, 4, width // 4)  # 4 bytes as one
+        x = rows.permute(0, 2, 4, 1, 3).contiguous().view(torch.uint8)
+        x = x.view(n, height // 4, width // 4, 16 * frames).permute(0, 3, 1, 2).float()
+        weight = nn.functional.pixel_unshuffle(self.weight, 4) / 255
+        return nn.functional.conv2d(x, weight, self.bias)
 
 
 class Agent(nn.Module):
     """The network of Mnih et al. 2015, shared by a categorical policy and a value function."""
 
-    def __init__(self, obs_shape: tuple[int, int, int], num_actions: int, bfloat16: bool):
+    def __init__(self, obs_shape, action_space: gym.spaces.Discrete, args: Args, precision: str):
         super().__init__()
-        self.bfloat16 = bfloat16
-        frames, height, width = (
-            obs_shape[0],
-            *((side // 4 - 5) // 2 - 1 for side in obs_shape[1:]),
-        )  # convolved
+        frames, *sides = obs_shape
+        height, width = ((side // 4 - 5) // 2 - 1 for side in sides)  # after three convolutions
+        self.args = args
+        self.bfloat16 = precision == "bfloat16"
         self.network = nn.Sequential(
             layer_init(PixelConv2d(frames, 32, 8, stride=4)),
             nn.ReLU(),
@@ -262,97 +166,76 @@ class Agent(nn.Module):
             nn.ReLU(),
             layer_init(nn.Conv2d(64, 64, 3)),
             nn.ReLU(),
-            Flatten(),
+            nn.Flatten(),
             layer_init(nn.Linear(64 * height * width, 512)),
             nn.ReLU(),
         )
-        self.actor = layer_init(nn.Linear(512, num_actions), std=0.01)
+        self.actor = layer_init(nn.Linear(512, int(action_space.n)), std=0.01)
         self.critic = layer_init(nn.Linear(512, 1), std=1.0)
         self.return_rms = RunningMeanStd()
 
-    def features(self, obs: torch.Tensor) -> torch.Tensor:
+    def features(self, obs):
+        """obs (n, frames, height, width) uint8 -> (n, 512) float32."""
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bfloat16):
-            return self.network(obs).float()  # (n, frames, height, width) uint8 -> (n, 512) float32
+            return self.network(obs).float()
 
-    def get_value(self, obs: torch.Tensor) -> torch.Tensor:
-        return self.critic(self.features(obs)).squeeze(-1)  # (n, frames, height, width) -> (n,)
+    def get_value(self, obs):
+        return self.critic(self.features(obs)).squeeze(-1)  # (n, ...) -> (n,)
 
-    def get_action_and_value(self, obs: torch.Tensor, action: torch.Tensor | None = None):
-        """obs (n, ...) and, in the update, the stored action (n,) -> action, logprob, entropy, value, all (n,)."""
+    def get_action_and_value(self, obs, action=None):
+        """obs (n, ...) -> action, logprob, entropy and value, each (n,)."""
         features = self.features(obs)
-        logprobs = self.actor(features).log_softmax(-1)
-        if (
-            action is None
-        ):  # Gumbel-max: the largest of logprob + Gumbel noise is a draw from the policy
-            action = (logprobs - torch.empty_like(logprobs).exponential_().log()).argmax(-1)
-        logprob = logprobs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
-        return (
-            action,
-            logprob,
-            -(logprobs.exp() * logprobs).sum(-1),
-            self.critic(features).squeeze(-1),
-        )
+        policy = Categorical(logits=self.actor(features), validate_args=False)
+        if action is None:
+            action = policy.sample()
+        value = self.critic(features).squeeze(-1)
+        return action, policy.log_prob(action), policy.entropy(), value
+
+    def to_env(self, action) -> np.ndarray:
+        return action.cpu().numpy()
 
 
-def compute_gae(
-    rewards, values, terminateds, dones, gamma: float, gae_lambda: float
-) -> torch.Tensor:
-    """Advantages (num_steps, num_envs), arXiv:1506.02438 equation 16, from values (num_steps + 1, num_envs) and the
-    rest like the result. A terminal state is worth nothing, a truncated one its value; the trace stops at both."""
+def compute_gae(rewards, values, terminateds, dones, gamma: float, gae_lambda: float):
+    """Advantages (T, N) of arXiv:1506.02438 eq. 16, from values (T + 1, N) and the rest (T, N).
+
+    A terminal state is worth nothing, a truncated one its value; the trace stops at both.
+    """
     deltas = rewards + gamma * values[1:] * (1 - terminateds) - values[:-1]
-    advantages = [torch.zeros_like(deltas[0])]
-    for t in reversed(range(len(deltas))):
-        advantages.append(deltas[t] + gamma * gae_lambda * (1 - dones[t]) * advantages[-1])
-    return torch.stack(advantages[:0:-1])
+    advantages = torch.zeros_like(values)
+    for t in reversed(range(len(rewards))):
+        advantages[t] = deltas[t] + gamma * gae_lambda * (1 - dones[t]) * advantages[t + 1]
+    return advantages[:-1]
 
 
 def ppo_loss(agent: Agent, args: Args, obs, action, old_logprob, advantage, target, old_value):
-    """Loss of a minibatch, tensors (minibatch, ...), and [policy_loss, value_loss, entropy, approx_kl, clipfrac]."""
+    """Loss of a minibatch of tensors (n, ...), and [policy, value, entropy, KL, clipped share]."""
     _, logprob, entropy, value = agent.get_action_and_value(obs, action)
-    assert (
-        logprob.shape
-        == old_logprob.shape
-        == advantage.shape
-        == value.shape
-        == target.shape
-        == old_value.shape
-    )
-    advantage = (
-        (advantage - advantage.mean()) / (advantage.std() + 1e-8) if args.norm_adv else advantage
-    )
+    assert logprob.shape == old_logprob.shape == advantage.shape == value.shape == target.shape
+    if args.norm_adv:
+        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
     logratio = logprob - old_logprob
     ratio = logratio.exp()
     clipped_ratio = ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
-    policy_loss = -torch.min(
-        ratio * advantage, clipped_ratio * advantage
-    ).mean()  # arXiv:1707.06347 equation 7
+    policy_loss = -torch.min(ratio * advantage, clipped_ratio * advantage).mean()  # PPO eq. 7
     value_error = (value - target) ** 2
     if args.clip_vloss:
         clipped_value = old_value + (value - old_value).clamp(-args.clip_coef, args.clip_coef)
         value_error = torch.max(value_error, (clipped_value - target) ** 2)
-    value_loss, entropy = 0.5 * value_error.mean(), entropy.mean()
+    value_loss = 0.5 * value_error.mean()
+    entropy = entropy.mean()
     loss = policy_loss + args.vf_coef * value_loss - args.ent_coef * entropy
-    approx_kl = (
-        ratio - 1 - logratio
-    ).mean()  # the k3 estimator of http://joschu.net/blog/kl-approx.html
+    approx_kl = (ratio - 1 - logratio).mean()  # k3 of http://joschu.net/blog/kl-approx.html
     clipfrac = ((ratio - 1).abs() > args.clip_coef).float().mean()
     return loss, torch.stack([policy_loss, value_loss, entropy, approx_kl, clipfrac]).detach()
 
 
-def update(
-    agent: Agent, optimizer, args: Args, batch: tuple, valid_rows, loss_fn=ppo_loss
-) -> torch.Tensor:
-    """Epochs over a rollout, `batch` being ppo_loss's tensors (rows, ...); the mean of its metrics, (5,).
-    The places of reset rows in an epoch go to valid rows drawn once more, so that shapes never change."""
-    rows, device, parameters, metrics = (
-        len(valid_rows),
-        valid_rows.device,
-        list(agent.parameters()),
-        [],
-    )
-    places = torch.arange(args.num_envs * args.num_steps, device=device) % rows
+def update(agent: Agent, optimizer, args: Args, batch, loss_fn=ppo_loss):
+    """Epochs of shuffled minibatches over ppo_loss's tensors (rows, ...); the mean metrics (5,)."""
+    batch_size = args.num_envs * args.num_steps  # some rows come twice, in place of reset rows
+    parameters = list(agent.parameters())
+    metrics = []
     for _ in range(args.update_epochs):
-        order = valid_rows[torch.randperm(rows, device=device)[places]]
+        order = torch.randperm(len(batch[0])).repeat(3)[:batch_size].to(batch[0].device)
         for mb_rows in order.chunk(args.num_minibatches):
             loss, mb_metrics = loss_fn(agent, args, *(tensor[mb_rows] for tensor in batch))
             optimizer.zero_grad()
@@ -366,285 +249,220 @@ def update(
 
 
 @torch.inference_mode()
-def evaluate(agent: Agent, envs: gym.vector.VectorEnv, obs: np.ndarray, stop=()) -> list[float]:
-    """Raw returns of each environment's first episode, played by the policy's mode."""
-    returns, running = np.zeros(envs.num_envs), np.ones(envs.num_envs, dtype=bool)
-    while running.any() and not stop:
-        features = agent.features(torch.from_numpy(obs).to(agent.critic.weight.device))
-        obs, reward, terminated, truncated, _ = envs.step(
-            agent.actor(features).argmax(-1).cpu().numpy()
-        )
+def evaluate(agent: Agent, envs: gym.vector.VectorEnv, obs: np.ndarray) -> np.ndarray:
+    """Raw return of each environment's first episode, by the policy's mode."""
+    returns = np.zeros(envs.num_envs)
+    running = np.ones(envs.num_envs, dtype=bool)
+    for _ in range(agent.args.eval_max_steps):
+        logits = agent.actor(agent.features(torch.from_numpy(obs).to(agent.critic.weight.device)))
+        obs, reward, terminated, truncated, _ = envs.step(agent.to_env(logits.argmax(-1)))
         returns += np.where(running, reward, 0.0)
         running &= ~(terminated | truncated)
+        if not running.any():
+            break
+    if running.any():
+        print(f"{running.sum()} episodes cut: longer than --eval-max-steps", file=sys.stderr)
     envs.close()
-    return returns.tolist()
+    return returns
 
 
-def write(path: Path, content: dict) -> None:
-    """Write aside, then move: a kill at any moment leaves the old file or the new one, whole."""
+def write(path: Path, content: dict):
+    """Aside, then moved: a kill at any moment leaves the old file or the new one, whole."""
     aside = path.with_suffix(".tmp")
-    torch.save(content, aside) if path.suffix == ".pt" else aside.write_text(
-        json.dumps(content, indent=2) + "\n"
-    )
+    if path.suffix == ".pt":
+        torch.save(content, aside)
+    else:
+        aside.write_text(json.dumps(content, indent=2) + "\n")
     os.replace(aside, path)
 
 
-def load_checkpoint(path: str) -> dict:
-    """Content of a checkpoint of this file; it is read as data, nothing in it can run code."""
-    file = Path(path) / "checkpoint.pt" if Path(path).is_dir() else Path(path)
+def load_checkpoint(run_dir: str) -> dict:
+    """The run's checkpoint, read as data: nothing in it can run code."""
     try:
-        checkpoint = torch.load(file, map_location="cpu", weights_only=True) | {
-            "run_dir": file.parent
-        }
-        ours = checkpoint["algo"] == Path(__file__).stem and Args(**checkpoint["args"])
+        saved = torch.load(Path(run_dir, "checkpoint.pt"), map_location="cpu", weights_only=True)
+        assert saved["algo"] == Path(__file__).stem, f"it is of {saved['algo']}.py"
+        return saved | {"args": asdict(Args(**saved["args"])) | {"resume": run_dir}}
     except Exception as error:
-        check(
-            False,
-            f"--resume {path} is no checkpoint of this file ({type(error).__name__}); give a run folder",
-        )
-    check(
-        ours,
-        f"--resume {path} is a checkpoint of {checkpoint['algo']}.py; resume it with that file",
-    )
-    return checkpoint
+        sys.exit(f"--resume {run_dir} is no run folder of this file: {error}")
 
 
-def train(args: Args, stop: list | tuple = ()) -> dict:
-    """Train, evaluate, and return what summary.json holds. Once `stop` holds a signal's number: save and exit."""
-    started, _ = time.time(), check_args(args)
-    name = f"{args.env_id.replace('/', '-').replace(':', '-')}__{args.exp_name}__{args.seed}__{int(started)}"
-    fresh = {
-        "run_dir": Path(args.runs_dir) / name,
-        "args": asdict(args),
-        "global_step": 0,
-        "wall_time_s": 0.0,
-    }
-    saved = load_checkpoint(args.resume) if args.resume else fresh
-    check(
-        saved["args"]["env_id"] == args.env_id,
-        f"--resume {args.resume} was trained on {saved['args']['env_id']}",
-    )
-    run_dir, global_step, T, N = (
-        saved["run_dir"],
-        saved["global_step"],
-        args.num_steps,
-        args.num_envs,
-    )
-    device = torch.device(
-        args.device if args.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-    )
+def train(args: Args, stop=()) -> dict:
+    """Train and evaluate; the content of summary.json. A signal's number in stop: save and end."""
+    if args.track and not find_spec("wandb"):
+        sys.exit("--track needs a package: pip install wandb")
+    device = args.device.replace("auto", "cuda" if torch.cuda.is_available() else "cpu")
+    if not getattr(torch, device).is_available():
+        sys.exit(f"--device {device} is not there; take --device auto")
     torch.set_num_threads(args.torch_threads or torch.get_num_threads())
-    random.seed(args.seed), np.random.seed(args.seed), torch.manual_seed(args.seed)
-    env_seed = (
-        args.seed * 10_007 % 2**30
-    )  # evaluation adds 2**30: its seeds and those of training never meet
-    envs, next_obs = make_envs(args, N, (env_seed + global_step) % 2**30)
-    native = (
-        torch.cpu.get_capabilities().get("avx512_bf16")
-        if device.type == "cpu"
-        else device.type == "cuda"
-    )
-    bfloat16 = args.precision == "bfloat16" or args.precision == "auto" and bool(native)
-    agent = Agent(next_obs.shape[1:], envs.single_action_space.n, bfloat16)
+    native = torch.cpu.get_capabilities().get("avx512_bf16", False)
+    if device != "cpu":
+        native = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    precision = args.precision.replace("auto", "bfloat16" if native else "float32")
+    started = time.time()
+    saved = load_checkpoint(args.resume) if args.resume else None
+    global_step = saved["global_step"] if saved else 0
+    if saved:
+        started -= saved["wall_time_s"]
+        if global_step >= args.total_timesteps:
+            sys.exit(f"--resume {args.resume} is finished; go on with more --total-timesteps")
+        if args.env_id != saved["env_id"]:
+            sys.exit(f"--resume {args.resume}: env_id must stay {saved['env_id']}")
+    seed = (args.seed + global_step) % 2**32  # a resumed run differs from an unbroken one
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+    env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30, which training never reaches
+    try:
+        envs, next_obs = make_envs(args, args.num_envs, env_seed + global_step)
+    except Exception as error:  # whatever a renderer raises
+        sys.exit(f"--env-id {args.env_id} shows or renders no pictures: {error!r}")
+    space, sides = envs.single_action_space, next_obs.shape[2:]
+    if not isinstance(space, gym.spaces.Discrete) or space.start != 0:
+        sys.exit(f"--env-id {args.env_id}: action {space} is not Discrete from 0")
+    if min(sides) < 36 or any(side % 4 for side in sides):
+        sys.exit(f"--env-id {args.env_id}: {sides} is no size of pictures: 36 or more, whole fours")
+    if next_obs.nbytes * args.num_steps > 2**33:
+        sys.exit("--num-envs x --num-steps of these pictures exceed 8 GiB; take less")
+    envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
+    agent = Agent(next_obs.shape[1:], space, args, precision)
     agent = agent.to(device, memory_format=torch.channels_last)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
-    policy, gae, loss_fn = (
-        torch.compile(function, mode="reduce-overhead") if args.compile else function
-        for function in (agent.get_action_and_value, compute_gae, ppo_loss)
-    )  # CUDA graphs on a GPU
-    if args.resume:
-        agent.load_state_dict(saved["agent"]), optimizer.load_state_dict(saved["optimizer"])
-        setters = (
-            random.setstate,
-            np.random.set_state,
-            torch.set_rng_state,
-            torch.cuda.set_rng_state_all,
-        )
-        for setter, state in zip(setters, saved["random_states"]):
-            setter(state)
-    check(
-        args.resume or not run_dir.exists(),
-        f"{run_dir} exists already; wait a second or choose another --exp-name",
-    )
-    run_dir.mkdir(parents=True, exist_ok=True)
-    git = dict(shell=True, capture_output=True, text=True, cwd=Path(__file__).resolve().parent)
-    commit = (
-        subprocess.run("git describe --always --dirty --exclude '*'", **git).stdout.strip()
-        or "unknown"
-    )
-    versions = {
-        name: str(sys.modules[name].__version__) for name in ("torch", "numpy", "gymnasium")
-    }
-    run = {
-        "algo": Path(__file__).stem,
-        "env_id": args.env_id,
-        "seed": args.seed,
-        "device": str(device),
-    }
-    run |= {
-        "total_timesteps": args.total_timesteps,
-        "args": asdict(args),
-        "versions": versions,
-        "commit": commit,
-    }
+    if saved:
+        agent.load_state_dict(saved["agent"])
+        constants = {"param_groups": optimizer.state_dict()["param_groups"]}  # as the flags say
+        optimizer.load_state_dict(saved["optimizer"] | constants)
+    functions = [agent.get_action_and_value, compute_gae, ppo_loss]
+    if args.compile:
+        functions = [torch.compile(function, mode="reduce-overhead") for function in functions]
+    policy, gae, loss_fn = functions
+    name = f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
+    run_dir = Path(args.resume or Path(args.runs_dir, name.replace("/", "-").replace(":", "-")))
+    run_dir.mkdir(parents=True, exist_ok=bool(saved))
+    shutil.copy(__file__, run_dir)
+    git = f"git -C '{Path(__file__).resolve().parent}' describe --always --dirty 2>/dev/null"
+    run = {"algo": Path(__file__).stem, "env_id": args.env_id, "seed": args.seed, "device": device}
+    run |= {"precision": precision, "total_timesteps": args.total_timesteps, "args": asdict(args)}
+    run["commit"] = os.popen(git).read().strip() or "unknown"
+    run["versions"] = {"torch": str(torch.__version__), "gymnasium": gym.__version__}
     write(run_dir / "config.json", run)
     if args.track:
-        wandb = importlib.import_module("wandb")
-        wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
-    atexit.register(
-        (writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close
-    )  # whatever ends the run
-    obs = torch.zeros(T + 1, *next_obs.shape, dtype=torch.uint8, device=device)
-    actions, logprobs = (
-        torch.zeros(T, N, dtype=torch.int64, device=device),
-        torch.zeros(T, N, device=device),
-    )
-    values = torch.zeros(T + 1, N, device=device)
-    storage = np.zeros(
-        (5, T, N), dtype=np.float32
-    )  # rewards, terminateds, truncateds, valids, discounted returns
-    episode, done, discounted, last100, busy = (
-        np.zeros((2, N)),
-        np.zeros(N, dtype=bool),
-        np.zeros(N),
-        [],
-        [],
-    )
-    sps, printed, next_save, next_eval = (
-        0.0,
-        started,
-        global_step,
-        global_step + (args.eval_frequency or math.inf),
-    )
-    bar = tqdm(
-        total=args.total_timesteps, initial=global_step, unit="step", unit_scale=True, disable=None
-    )
-    while True:
-        finished = global_step >= args.total_timesteps
-        if global_step >= min(next_save, next_eval) or finished or stop:
-            next_save, (name, keys, *rest) = (
-                global_step + args.checkpoint_frequency,
-                np.random.get_state(),
-            )
-            random_states = random.getstate(), (name, keys.tolist(), *rest), torch.get_rng_state()
-            write(
-                run_dir / "checkpoint.pt",
-                run
-                | {
-                    "global_step": global_step,
-                    "wall_time_s": saved["wall_time_s"] + time.time() - started,
-                    "agent": agent.state_dict(),
-                    "optimizer": optimizer.state_dict(),
-                    "random_states": (*random_states, torch.cuda.get_rng_state_all()),
-                },
-            )
-            writer.flush()
-        if (finished or global_step >= next_eval) and not stop:
-            next_eval, film = (
-                global_step + (args.eval_frequency or math.inf),
-                run_dir / f"videos/step-{global_step}",
-            )
-            eval_seed, film = env_seed + 2**30, film if args.capture_video else ""
-            eval_returns = evaluate(
-                agent, *make_envs(args, args.eval_episodes, eval_seed, film), stop
-            )
-            _ = stop or writer.add_scalar(
-                "eval/episodic_return", np.mean(eval_returns), global_step
-            )
-        if finished or stop:
-            break
-        tick, first_step, ended = time.perf_counter(), global_step, []
-        lr = args.learning_rate * (1 - global_step / args.total_timesteps if args.anneal_lr else 1)
-        optimizer.param_groups[0]["lr"] = lr
-        for t in range(T):
-            with torch.inference_mode():
-                obs[t] = torch.from_numpy(next_obs)
-                actions[t], logprobs[t], _, values[t] = policy(obs[t])
-                env_action = actions[t].cpu().numpy()
-            next_obs, reward, terminated, truncated, _ = envs.step(env_action)
-            valid, done = ~done, terminated | truncated
-            check(
-                np.isfinite(reward).all(),
-                f"non-finite reward after step {global_step}; last good state: {run_dir}",
-            )
-            discounted = discounted * args.gamma * valid + reward
-            storage[:, t] = reward, terminated, truncated, valid, discounted
-            global_step += int(valid.sum())
-            episode += reward * valid, valid
-            ended.extend(episode[:, done].T)
-            episode[:, done] = 0
-        obs[T] = torch.from_numpy(next_obs)
+        import wandb
 
-        rewards, terminateds, truncateds, valids, traces = torch.from_numpy(storage).to(device)
-        valid_rows = valids.flatten().nonzero().squeeze(-1)  # reset rows end here
-        agent.return_rms.update(traces.flatten()[valid_rows])
-        rewards = (
-            (rewards / (agent.return_rms.var + 1e-8).sqrt()).clamp(-10, 10)
-            if args.norm_reward
-            else rewards
-        )
-        dones = torch.max(terminateds, truncateds)
-        ends = terminateds if args.bootstrap_truncation else dones
-        values[T] = agent.get_value(
-            obs[T]
-        ).detach()  # row t + 1: the true next observation, also where row t is done
-        advantages = gae(rewards, values, ends, dones, args.gamma, args.gae_lambda)
-        batch = obs[:-1], actions, logprobs, advantages, advantages + values[:-1], values[:-1]
-        batch = tuple(tensor.flatten(0, 1) for tensor in batch)  # (T, N, ...) -> (T x N, ...)
-        metrics = update(agent, optimizer, args, batch, valid_rows, loss_fn).tolist()
-        check(
-            np.isfinite(metrics).all(),
-            f"non-finite loss at step {global_step}; last good state: {run_dir}",
-        )
-        busy.append((global_step - first_step, time.perf_counter() - tick))
-        sps = float(np.divide(*np.sum(busy[1:] or busy, axis=0)))  # the first iteration warms up
-        explained_variance = 1 - float(
-            (batch[4] - batch[5])[valid_rows].var() / batch[4][valid_rows].var()
-        )
-        keys = "policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac", "explained_variance"
-        scalars = {
-            f"losses/{key}": value for key, value in zip(keys, (*metrics, explained_variance))
-        }
-        scalars |= {"charts/SPS": sps, "charts/learning_rate": lr}
-        scalars |= zip(
-            ("charts/episodic_return", "charts/episodic_length"),
-            np.mean(ended, axis=0) if ended else (),
-        )
-        last100 = (last100 + [float(episodic_return) for episodic_return, _ in ended])[-100:]
+        place = {"project": args.wandb_project_name, "entity": args.wandb_entity}
+        place |= {"id": run_dir.name, "resume": "allow", "sync_tensorboard": True}
+        wandb.init(**place, config=asdict(args))
+    writer = SummaryWriter(run_dir, purge_step=global_step + 1)
+    writer.add_text("config", f"```\n{json.dumps(run, indent=2)}\n```", global_step)
+    shape = (args.num_steps, args.num_envs)
+    obs = torch.zeros(args.num_steps + 1, *next_obs.shape, dtype=torch.uint8, device=device)
+    actions = torch.zeros(shape, dtype=torch.int64, device=device)
+    logprobs = torch.zeros(shape, device=device)
+    values = torch.zeros(args.num_steps + 1, args.num_envs, device=device)
+    storage = np.zeros((5, *shape), dtype=np.float32)  # reward, terminal, end, valid, discounted
+    done = np.zeros(args.num_envs, dtype=bool)
+    trace = np.zeros(args.num_envs)  # discounted return so far, to scale rewards by
+    last100 = None  # mean return of the last 100 episodes
+    speeds = []  # steps per second of the iterations
+    saved_step = global_step
+    look = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
+    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=look, disable=None)
+    bar.postfix = "no episode yet"
+    while global_step < args.total_timesteps and not stop:
+        first_step = global_step
+        iteration_started = time.perf_counter()
+        finished = []  # (return, length) of the episodes that end in this rollout
+        fraction = 1 - global_step / args.total_timesteps if args.anneal_lr else 1.0
+        optimizer.param_groups[0]["lr"] = fraction * args.learning_rate
+
+        # Rollout
+        for t in range(args.num_steps):
+            obs[t] = torch.from_numpy(next_obs)
+            with torch.inference_mode():
+                actions[t], logprobs[t], _, values[t] = policy(obs[t])
+            valid = ~done  # not a reset row
+            next_obs, reward, terminated, truncated, info = envs.step(agent.to_env(actions[t]))
+            done = terminated | truncated
+            if done.any():
+                finished.extend(zip(info["episode"]["r"][done], info["episode"]["l"][done]))
+            trace = trace * args.gamma * valid + reward
+            storage[:, t] = reward, terminated, done, valid, trace
+            global_step += int(valid.sum())
+        obs[-1] = torch.from_numpy(next_obs)
+
+        # Advantages
+        r, terminal, end, valid, discounted = torch.from_numpy(storage).to(device)
+        valid = valid.bool()
+        if args.norm_reward:
+            agent.return_rms.update(discounted[valid])
+            r = (r / (agent.return_rms.var + 1e-8).sqrt()).clamp(-10, 10)
+        with torch.no_grad():
+            values[-1] = agent.get_value(obs[-1])  # t + 1: the true next state, also at an end
+            advantages = gae(r, values, terminal, end, args.gamma, args.gae_lambda).clone()
+        targets = advantages + values[:-1]
+
+        # Update, on all rows but the reset rows: (T, N, ...) -> (rows, ...)
+        batch = (obs[:-1], actions, logprobs, advantages, targets, values[:-1])
+        batch = [tensor[valid] for tensor in batch]
+        metrics = update(agent, optimizer, args, batch, loss_fn).tolist()
+        weights = torch.stack([weight.detach().sum() for weight in agent.parameters()])
+        if not np.isfinite([*metrics, storage.sum(), weights.sum().item()]).all():
+            sys.exit(f"non-finite numbers before step {global_step}; saved {saved_step}: {run_dir}")
+
+        # Log
+        speeds.append((global_step - first_step) / (time.perf_counter() - iteration_started))
+        sps = float(np.mean(speeds[1:] or speeds))  # the first iteration warms up
+        names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
+        scalars = {f"losses/{name}": value for name, value in zip(names, metrics)}
+        unexplained = (targets - values[:-1])[valid].var() / targets[valid].var()
+        scalars["losses/explained_variance"] = 1 - float(unexplained)
+        scalars |= {"charts/learning_rate": fraction * args.learning_rate, "charts/SPS": sps}
+        if finished:
+            last100 = float(np.mean(envs.return_queue))
+            bar.postfix = f"return {last100:.1f}, SPS {sps:.0f}, saved {saved_step}"
+            scalars |= zip(
+                ("charts/episodic_return", "charts/episodic_length"), np.mean(finished, 0)
+            )
         for key, value in scalars.items():
             writer.add_scalar(key, value, global_step)
-        status = f"return {np.mean(last100 or [math.nan]):.1f}, SPS {sps:.0f}"
-        bar.update(global_step - first_step), bar.set_postfix_str(status, refresh=False)
-        if bar.disable and time.time() - printed > 5:
-            printed = time.time()
-            print(f"step {global_step}/{args.total_timesteps}, {status}", flush=True)
+        writer.flush()
+        bar.update(min(global_step, args.total_timesteps) - bar.n)
 
-    bar.close(), writer.close(), envs.close()
-    check(
-        not stop,
-        f"stopped at step {global_step}; go on with --resume {run_dir}",
-        128 + sum(stop[:1]),
-    )
-    mean, std = float(np.mean(eval_returns)), float(np.std(eval_returns))
-    summary = run | {
-        "global_step": global_step,
-        "wall_time_s": saved["wall_time_s"] + time.time() - started,
-        "sps": sps,
-        "train_return_last100": float(np.mean(last100)) if last100 else None,
-        "eval_episodes": args.eval_episodes,
-        "eval_return_mean": mean,
-        "eval_return_std": std,
-        "eval_returns": eval_returns,
-    }
-    write(run_dir / "summary.json", summary)
-    print(f"{run_dir}: evaluation {mean:.1f} +- {std:.1f} over {args.eval_episodes} episodes")
+        # Evaluate and save
+        over = global_step >= args.total_timesteps
+        every = args.eval_frequency or args.total_timesteps
+        if over or global_step // every > first_step // every:
+            bar.set_description("evaluation ")
+            film = run_dir / f"videos/step-{global_step}"
+            eval_envs = make_envs(args, args.eval_episodes, env_seed + 2**30, film)
+            returns = evaluate(agent, *eval_envs)
+            writer.add_scalar("eval/episodic_return", returns.mean(), global_step)
+            bar.set_description("")
+        state = {"global_step": global_step, "wall_time_s": time.time() - started, "sps": sps}
+        if over:
+            summary = run | state | {"train_return_last100": last100}
+            summary |= {"eval_episodes": args.eval_episodes, "eval_returns": returns.tolist()}
+            summary |= {"eval_return_mean": returns.mean(), "eval_return_std": returns.std()}
+            write(run_dir / "summary.json", summary)
+        if over or stop or global_step - saved_step >= args.checkpoint_frequency:
+            state |= {"agent": agent.state_dict(), "optimizer": optimizer.state_dict()}
+            write(run_dir / "checkpoint.pt", run | state)
+            saved_step = global_step
+            if bar.disable:  # there is no terminal
+                print(f"step {global_step}/{args.total_timesteps}, {bar.postfix}", flush=True)
+    for resource in (bar, envs, writer):
+        resource.close()
+    if global_step < args.total_timesteps:
+        print(f"stopped at step {global_step}; go on with --resume {run_dir}", file=sys.stderr)
+        sys.exit(128 + stop[0])
+    print(f"{run_dir}: evaluation {returns.mean():.1f} +- {returns.std():.1f}")
     return summary
 
 
 if __name__ == "__main__":
-    args, stop = tyro.cli(Args), []
+    args = tyro.cli(Args)
     if args.resume:
         args = tyro.cli(Args, default=Args(**load_checkpoint(args.resume)["args"]))
+    stop = []
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, _: stop.append(number))
+        signal.signal(number, lambda number, frame: stop.append(number))
     train(args, stop)

@@ -2,231 +2,162 @@
 
     python algos/reinforce.py --env-id CartPole-v1
 
-Play whole episodes, then make every action more likely in proportion to the return that followed it:
-    gradient of the mean over steps of  log pi(a_t | s_t) * (G_t - b(s_t)),   G_t = r_t + gamma * r_t+1 + gamma^2 * ...
-Paper: Williams 1992, Machine Learning 8:229; Sutton and Barto 2018, section 13.4, has the baseline b(s). Deviations:
-1. The mean is over the steps of num_envs episodes, and G_t is not weighted by gamma^t, as everywhere in practice.
-2. G_t - b is standardised over the batch (--no-norm-adv for the plain estimate); Adam in place of plain ascent.
-3. An episode that a time limit cuts counts as ended: a Monte Carlo return has nothing to bootstrap from.
-4. Environments play one episode per update each. Whoever is done waits: its steps are neither counted nor learned from.
+Play whole episodes, then make every action likelier in proportion to the return that followed it:
+gradient of the mean of  log pi(a_t | s_t) * (G_t - b(s_t)),   G_t = r_t + gamma * r_t+1 + ...
+Williams 1992, Machine Learning 8:229; the baseline b(s): Sutton and Barto 2018, section 13.4.
+1. Adam in place of plain ascent; G_t - b standardised over the batch; no weight gamma^t.
+2. One episode of each environment for an update; a time limit ends it like any other end.
 """
 
-import atexit, difflib, importlib.util, json, math, os, random, signal, subprocess, sys, tempfile, time, warnings
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-import gymnasium as gym, numpy as np, torch, torch.nn as nn, tyro
+import gymnasium as gym
+import numpy as np
+import torch
+import torch.nn as nn
+import tyro
+from torch.distributions import Categorical
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
+
+try:
+    import envpool
+except ImportError:  # it has no build for this machine
+    envpool = None
 
 
 @dataclass
 class Args:
     exp_name: str = Path(__file__).stem  # name of this experiment, part of the run folder's name
     seed: int = 1  # seeds Python, NumPy, PyTorch and every environment
-    device: Literal["auto", "cpu", "cuda", "mps"] = (
-        "auto"  # auto takes CUDA where there is one, else the CPU
-    )
-    runs_dir: str = "runs"  # the run folder is created in here
-    checkpoint_frequency: int = 20_000  # environment steps between two checkpoints
-    resume: str = (
-        ""  # run folder or checkpoint.pt to continue; flags given beside it override the saved ones
-    )
-    eval_frequency: int = (
-        0  # environment steps between two evaluations; 0 evaluates at the end only
-    )
-    eval_episodes: int = (
-        100  # episodes of an evaluation, one in each of as many parallel environments
-    )
-    capture_video: bool = (
-        False  # record the first 3 episodes of every evaluation as mp4 in the run folder
-    )
-    track: bool = False  # send the run to Weights & Biases as well, project plainrl
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto takes CUDA where there is one
     torch_threads: int = 1  # CPU threads of PyTorch; networks this small are slower with more
-    env_id: str = (
-        "CartPole-v1"  # a Gymnasium or EnvPool id with Box observations and Discrete actions
-    )
-    env_backend: Literal["auto", "gymnasium", "envpool"] = (
-        "auto"  # auto takes EnvPool where it has the environment
-    )
-    num_envs: int = 8  # parallel environments, and episodes per update
-    total_timesteps: int = 200_000  # environment steps, all environments together
+    runs_dir: str = "runs"  # the run folder is created in here
+    resume: str = ""  # run folder to continue; flags beside it replace the saved ones
+    checkpoint_frequency: int = 20_000  # steps between two checkpoints
+    eval_frequency: int = 0  # steps between two evaluations; 0 evaluates at the end only
+    eval_episodes: int = 100  # episodes of an evaluation, one in each of as many environments
+    eval_max_steps: int = 50_000  # evaluation and training cut longer episodes
+    capture_video: bool = False  # film the first 3 episodes of every evaluation
+    env_id: str = "CartPole-v1"  # a Gymnasium or EnvPool id: Box observations, Discrete actions
+    env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"  # auto: EnvPool if it has the id
+    num_envs: int = 8  # parallel environments, and episodes of an update
+    total_timesteps: int = 200_000  # steps of all environments; schedules stretch to a new total
     learning_rate: float = 3e-3  # step size of Adam
     anneal_lr: bool = True  # let the learning rate fall linearly to zero
     gamma: float = 0.99  # discount factor
-    baseline: Literal["value", "none"] = (
-        "value"  # what is subtracted from the return: a learned value, or nothing
-    )
+    baseline: Literal["value", "none"] = "value"  # subtracted from the return: a value, or nothing
     norm_adv: bool = True  # standardise the returns, less the baseline, of each batch
     vf_coef: float = 0.5  # weight of the value loss
-    activation: Literal["SiLU", "Tanh"] = (
-        "SiLU"  # of the hidden layers; papers have Tanh, SiLU is faster on a CPU
-    )
+
+    def __post_init__(self):
+        for name, value in asdict(self).items():
+            least = 0 if name in ("seed", "eval_frequency", "gamma", "vf_coef") else 1e-9
+            most = 1 if name == "gamma" else 2**32 - 1
+            if type(value) in (int, float) and not least <= value <= most:
+                raise ValueError(f"--{name.replace('_', '-')} {value} is not in [{least}, {most}]")
 
 
-def check(ok, message: str, status: int = 2) -> None:  # one line and this exit status, unless ok
-    if not ok:
-        print(f"{Path(__file__).name}: {message}", file=sys.stderr)
-        raise SystemExit(status)
+def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir=None):
+    """Vector environment seeded seed, seed + 1, ... in NEXT_STEP mode, and its first observation.
 
-
-def check_args(args: Args) -> tuple[str, str]:
-    """(backend that trains, backend that evaluates); one line and exit status 2, with nothing created, on bad input."""
-    counts = "total_timesteps num_envs eval_episodes checkpoint_frequency"
-    for name in (*counts.split(), "torch_threads", "learning_rate"):
-        check(
-            getattr(args, name) > 0,
-            f"--{name.replace('_', '-')} must be positive, not {getattr(args, name)}",
-        )
-    for name, most in (("seed", 2**32 - 1), ("eval_frequency", math.inf), ("gamma", 1)):
-        check(
-            0 <= getattr(args, name) <= most,
-            f"--{name.replace('_', '-')} {getattr(args, name)} not in [0, {most}]",
-        )
-    here = args.device in ("auto", "cpu") or getattr(torch, args.device).is_available()
-    check(here, f"--device {args.device} is not there; take --device auto")
-    for flag, wanted, package in (
-        ("track", args.track, "wandb"),
-        ("capture-video", args.capture_video, "moviepy"),
-    ):
-        check(
-            not wanted or importlib.util.find_spec(package),
-            f"--{flag} needs a package: pip install {package}",
-        )
-    made, errors = {}, {}
-    for backend in ("envpool", "gymnasium"):
-        try:
-            with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
-                made[backend], _ = make_envs(
-                    args, backend, 1, seed=0, video_dir=folder if args.capture_video else ""
-                )
-                made[backend].close()
-        except Exception as error:
-            errors[backend] = " ".join(f"{type(error).__name__} {error}".split())
-    known = {
-        *gym.registry,
-        *(sys.modules["envpool"].list_all_envs() if "envpool" in sys.modules else ()),
-    }
-    near = (
-        ""
-        if args.env_id in known
-        else f"; nearest: {difflib.get_close_matches(args.env_id, known, cutoff=0.3)}"
-    )
-    near = "; PYTHONPATH must name the folder of its module" if ":" in args.env_id else near
-    backend = next(iter(made), "gymnasium") if args.env_backend == "auto" else args.env_backend
-    check(
-        backend in made,
-        f"--env-id {args.env_id} cannot be made by {backend}: {errors.get(backend)}{near}",
-    )
-    here = "gymnasium" in made or not args.capture_video
-    check(
-        here,
-        f"--capture-video cannot film: {errors.get('gymnasium')}; without a display set MUJOCO_GL=egl",
-    )
-    actions, obs = made[backend].single_action_space, made[backend].single_observation_space
-    boxes = all(
-        isinstance(space, gym.spaces.Box)
-        for space in (obs.values() if hasattr(obs, "values") else [obs])
-    )
-    kinds = f"{actions} actions and {type(obs).__name__} observations"
-    fits = boxes and isinstance(actions, gym.spaces.Discrete) and actions.start == 0
-    check(
-        fits,
-        f"--env-id {args.env_id} has {kinds}; this file: Discrete from 0, Box (both Box: ppo_continuous.py)",
-    )
-    return backend, "gymnasium" if "gymnasium" in made else "envpool"
-
-
-def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir: str | Path = ""):
-    """Vector environment seeded seed, seed + 1, ... and its first observation, in NEXT_STEP mode: the step after a
-    `done` is a reset row, whose action is ignored. With video_dir the first 3 film their first episode."""
+    The step after an episode's end is a reset row: its action is ignored, it belongs to no episode.
+    """
 
     def make_env(index: int) -> gym.Env:
-        film = video_dir and index < 3
-        env = gym.make(args.env_id, **({"render_mode": "rgb_array"} if film else {}))
-        return (
-            gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", lambda n: n == 0)
-            if film
-            else env
-        )
+        if video_dir is None or index >= 3 or not args.capture_video:
+            return gym.make(args.env_id)
+        env = gym.make(args.env_id, render_mode="rgb_array")
+        return gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", lambda n: n == 0)
 
-    if backend == "envpool":  # takes its seed here and nowhere else
-        config = dict(num_envs=num_envs, num_threads=min(num_envs, os.cpu_count()), seed=seed)
-        envs = importlib.import_module("envpool").make(args.env_id, env_type="gymnasium", **config)
+    if backend == "auto":
+        backend = "envpool" if envpool and args.env_id in envpool.list_all_envs() else "gymnasium"
+    if backend == "envpool":
+        assert envpool, "--env-backend envpool needs a package: pip install envpool"
+        envs = envpool.make_gymnasium(args.env_id, num_envs=num_envs, seed=seed)
+        seed = None  # it takes seeds when it is made, and then no others
     else:
         envs = gym.vector.SyncVectorEnv([lambda i=i: make_env(i) for i in range(num_envs)])
     assert envs.metadata["autoreset_mode"] == gym.vector.AutoresetMode.NEXT_STEP
-    envs.single_action_space.seed(seed)
-    return envs, envs.reset(seed=None if backend == "envpool" else seed)[0]
+    return envs, flatten(envs.reset(seed=seed)[0])
 
 
 def flatten(obs) -> np.ndarray:
-    """(n, ...), or a dictionary of such joined in the order of its keys, to (n, obs_dim) float32."""
+    """(n, ...), or a dictionary of such in the order of its keys, to (n, obs_dim) float32."""
     if isinstance(obs, dict):
         return np.concatenate([flatten(obs[key]) for key in sorted(obs)], axis=1)
     return np.asarray(obs, dtype=np.float32).reshape(len(obs), -1)
 
 
-def layer_init(layer: nn.Linear, std: float = math.sqrt(2)) -> nn.Linear:
-    nn.init.orthogonal_(layer.weight, std), nn.init.zeros_(layer.bias)
+def layer_init(layer: nn.Linear, std: float = 2**0.5) -> nn.Linear:
+    nn.init.orthogonal_(layer.weight, std)
+    nn.init.zeros_(layer.bias)
     return layer
 
 
 class Agent(nn.Module):
-    """A network for the logarithms of the actions' odds, and a value network for the baseline."""
+    """Categorical policy, and a value network for the baseline."""
 
-    def __init__(self, obs_dim: int, num_actions: int, args: Args):
+    def __init__(self, obs_dim: int, action_space, args: Args):
         super().__init__()
 
-        def mlp(out_dim: int, std: float) -> nn.Sequential:
-            act = getattr(nn, args.activation)
-            hidden = layer_init(nn.Linear(obs_dim, 64)), act(), layer_init(nn.Linear(64, 64)), act()
-            return nn.Sequential(*hidden, layer_init(nn.Linear(64, out_dim), std))
+        def mlp(out_dim, std):
+            first, second = layer_init(nn.Linear(obs_dim, 64)), layer_init(nn.Linear(64, 64))
+            last = layer_init(nn.Linear(64, out_dim), std)
+            return nn.Sequential(first, nn.SiLU(), second, nn.SiLU(), last)
 
-        self.actor, self.critic = mlp(num_actions, std=0.01), mlp(1, std=1.0)
+        self.args = args
+        self.actor = mlp(int(action_space.n), std=0.01)
+        self.critic = mlp(1, std=1.0)
 
-    def get_value(self, obs: torch.Tensor) -> torch.Tensor:
-        return self.critic(obs).squeeze(-1)  # (n, obs_dim) -> (n,)
+    def get_value(self, x):
+        return self.critic(x).squeeze(-1)  # (..., obs_dim) -> (...)
 
-    def get_action(self, obs: torch.Tensor, action: torch.Tensor | None = None):
-        """obs (n, obs_dim) and, in the update, the action taken (n,) -> action, logprob, entropy, all (n,)."""
-        logprobs = self.actor(obs).log_softmax(-1)
-        if (
-            action is None
-        ):  # Gumbel-max: the largest of logprob + Gumbel noise is a draw from the policy
-            action = (logprobs - torch.empty_like(logprobs).exponential_().log()).argmax(-1)
-        logprob = logprobs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
-        return action, logprob, -(logprobs.exp() * logprobs).sum(-1)
+    def get_action(self, x, action=None):
+        policy = Categorical(logits=self.actor(x), validate_args=False)
+        if action is None:
+            action = policy.sample()
+        return action, policy.log_prob(action), policy.entropy()  # x (n, obs_dim) -> each (n,)
 
-
-def compute_returns(rewards: torch.Tensor, gamma: float) -> torch.Tensor:
-    """G_t = r_t + gamma * G_t+1, (steps, episodes) like the rewards, which are 0 after an episode's end."""
-    returns = [torch.zeros_like(rewards[0])]
-    for reward in rewards.flip(0):
-        returns.append(reward + gamma * returns[-1])
-    return torch.stack(returns[:0:-1])
+    def to_env(self, action) -> np.ndarray:
+        return action.cpu().numpy()
 
 
-def reinforce_loss(agent: Agent, args: Args, obs, action, target):
-    """Loss of a batch of steps, tensors (rows, ...), and [policy_loss, value_loss, entropy]."""
-    _, logprob, entropy = agent.get_action(obs, action)
-    value = agent.get_value(obs)
+def compute_returns(rewards, gamma: float):
+    """G_t = r_t + gamma * G_t+1, (T, N) like the rewards, which are 0 after an episode's end."""
+    returns = rewards.clone()
+    for t in reversed(range(len(rewards) - 1)):
+        returns[t] += gamma * returns[t + 1]
+    return returns
+
+
+def reinforce_loss(agent: Agent, args: Args, x, action, target):
+    """Loss of a batch of tensors (rows, ...), and [policy_loss, value_loss, entropy]."""
+    _, logprob, entropy = agent.get_action(x, action)
+    value = agent.get_value(x)
     assert logprob.shape == value.shape == target.shape
     advantage = target - value.detach() if args.baseline == "value" else target
     if args.norm_adv and len(target) > 1:
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-    policy_loss, value_loss = -(logprob * advantage).mean(), 0.5 * ((value - target) ** 2).mean()
-    return policy_loss + args.vf_coef * value_loss, torch.stack(
-        [policy_loss, value_loss, entropy.mean()]
-    ).detach()
+    policy_loss = -(logprob * advantage).mean()
+    value_loss = 0.5 * ((value - target) ** 2).mean()
+    loss = policy_loss + args.vf_coef * value_loss
+    return loss, torch.stack([policy_loss, value_loss, entropy.mean()]).detach()
 
 
-def update(
-    agent: Agent, optimizer: torch.optim.Optimizer, args: Args, batch: tuple
-) -> torch.Tensor:
-    """One step on whole episodes, `batch` being reinforce_loss's tensors (rows, ...); its metrics, (3,)."""
-    loss, metrics = reinforce_loss(agent, args, *batch)
+def update(agent: Agent, optimizer, args: Args, batch, loss_fn=reinforce_loss):
+    """One step on reinforce_loss's tensors (rows, ...), whole episodes; its metrics (3,)."""
+    loss, metrics = loss_fn(agent, args, *batch)
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
@@ -234,239 +165,176 @@ def update(
 
 
 @torch.inference_mode()
-def evaluate(agent: Agent, envs: gym.vector.VectorEnv, obs: np.ndarray, stop=()) -> list[float]:
-    """Raw returns of each environment's first episode, played by the policy's mode."""
-    returns, running = np.zeros(envs.num_envs), np.ones(envs.num_envs, dtype=bool)
-    while running.any() and not stop:
-        logits = agent.actor(torch.from_numpy(flatten(obs)).to(next(agent.parameters()).device))
-        obs, reward, terminated, truncated, _ = envs.step(logits.argmax(-1).cpu().numpy())
+def evaluate(agent: Agent, envs, obs) -> np.ndarray:
+    """Raw return of each environment's first episode, by the policy's mode."""
+    returns = np.zeros(envs.num_envs)
+    running = np.ones(envs.num_envs, dtype=bool)
+    for _ in range(agent.args.eval_max_steps):
+        x = torch.from_numpy(flatten(obs)).to(agent.actor[0].weight.device)
+        obs, reward, terminated, truncated, _ = envs.step(agent.to_env(agent.actor(x).argmax(-1)))
         returns += np.where(running, reward, 0.0)
         running &= ~(terminated | truncated)
+        if not running.any():
+            break
+    if running.any():
+        print(f"{running.sum()} episodes cut: longer than --eval-max-steps", file=sys.stderr)
     envs.close()
-    return returns.tolist()
+    return returns
 
 
-def write(path: Path, content: dict) -> None:
-    """Write aside, then move: a kill at any moment leaves the old file or the new one, whole."""
+def write(path: Path, content: dict):
+    """Aside, then moved: a kill at any moment leaves the old file or the new one, whole."""
     aside = path.with_suffix(".tmp")
-    torch.save(content, aside) if path.suffix == ".pt" else aside.write_text(
-        json.dumps(content, indent=2) + "\n"
-    )
+    if path.suffix == ".pt":
+        torch.save(content, aside)
+    else:
+        aside.write_text(json.dumps(content, indent=2) + "\n")
     os.replace(aside, path)
 
 
-def load_checkpoint(path: str) -> dict:
-    """Content of a checkpoint of this file; it is read as data, nothing in it can run code."""
-    file = Path(path) / "checkpoint.pt" if Path(path).is_dir() else Path(path)
+def load_checkpoint(run_dir: str) -> dict:
+    """The run's checkpoint, read as data: nothing in it can run code."""
     try:
-        checkpoint = torch.load(file, map_location="cpu", weights_only=True) | {
-            "run_dir": file.parent
-        }
-        ours = checkpoint["algo"] == Path(__file__).stem and Args(**checkpoint["args"])
+        saved = torch.load(Path(run_dir, "checkpoint.pt"), map_location="cpu", weights_only=True)
+        assert saved["algo"] == Path(__file__).stem, f"it is of {saved['algo']}.py"
+        return saved | {"args": asdict(Args(**saved["args"])) | {"resume": run_dir}}
     except Exception as error:
-        check(
-            False,
-            f"--resume {path} is no checkpoint of this file ({type(error).__name__}); give a run folder",
-        )
-    check(
-        ours,
-        f"--resume {path} is a checkpoint of {checkpoint['algo']}.py; resume it with that file",
-    )
-    return checkpoint
+        sys.exit(f"--resume {run_dir} is no run folder of this file: {error}")
 
 
-def train(args: Args, stop: list | tuple = ()) -> dict:
-    """Train, evaluate, and return what summary.json holds. Once `stop` holds a signal's number: save and exit."""
-    started, (train_backend, eval_backend) = time.time(), check_args(args)
-    name = f"{args.env_id.replace('/', '-').replace(':', '-')}__{args.exp_name}__{args.seed}__{int(started)}"
-    fresh = {
-        "run_dir": Path(args.runs_dir) / name,
-        "args": asdict(args),
-        "global_step": 0,
-        "wall_time_s": 0.0,
-    }
-    saved = load_checkpoint(args.resume) if args.resume else fresh
-    check(
-        saved["args"]["env_id"] == args.env_id,
-        f"--resume {args.resume} was trained on {saved['args']['env_id']}",
-    )
-    run_dir, global_step, N = saved["run_dir"], saved["global_step"], args.num_envs
-    device = torch.device(
-        args.device if args.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-    )
+def train(args: Args, stop=()) -> dict:
+    """Train and evaluate; the content of summary.json. A signal's number in stop: save and end."""
+    use_cuda = args.device == "auto" and torch.cuda.is_available()
+    device = "cuda" if use_cuda else args.device.replace("auto", "cpu")
+    if not getattr(torch, device).is_available():
+        sys.exit(f"--device {device} is not there; take --device auto")
     torch.set_num_threads(args.torch_threads)
-    random.seed(args.seed), np.random.seed(args.seed), torch.manual_seed(args.seed)
-    env_seed = (
-        args.seed * 10_007 % 2**30
-    )  # evaluation adds 2**30: its seeds and those of training never meet
-    envs, next_obs = make_envs(args, train_backend, N, (env_seed + global_step) % 2**30)
-    agent = Agent(flatten(next_obs).shape[1], int(envs.single_action_space.n), args).to(device)
+    started = time.time()
+    saved = load_checkpoint(args.resume) if args.resume else None
+    global_step = saved["global_step"] if saved else 0
+    if saved:
+        started -= saved["wall_time_s"]
+        if global_step >= args.total_timesteps:
+            sys.exit(f"--resume {args.resume} is finished; go on with more --total-timesteps")
+        if args.env_id != saved["args"]["env_id"]:
+            sys.exit(f"--resume {args.resume}: env_id must stay {saved['args']['env_id']}")
+    seed = (args.seed + global_step) % 2**32  # a resumed run differs from an unbroken one
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+    env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30, which training never reaches
+    eval_backend = "gymnasium" if args.env_id in gym.registry else "auto"
+    try:
+        envs, next_obs = make_envs(args, args.env_backend, args.num_envs, env_seed + global_step)
+    except (gym.error.Error, ImportError, AssertionError) as error:
+        sys.exit(f"--env-id {args.env_id}: {error}")
+    parts = getattr(envs.single_observation_space, "spaces", {"": envs.single_observation_space})
+    for name, space in {**parts, "action": envs.single_action_space}.items():
+        kind = "Discrete" if name == "action" else "Box"
+        if not isinstance(space, getattr(gym.spaces, kind)) or getattr(space, "start", 0) != 0:
+            sys.exit(f"--env-id: {name} {space} is no plain {kind}; Box actions: ppo_continuous.py")
+    agent = Agent(next_obs.shape[1], envs.single_action_space, args).to(device)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, fused=True)
-    if args.resume:
-        agent.load_state_dict(saved["agent"]), optimizer.load_state_dict(saved["optimizer"])
-        setters = (
-            random.setstate,
-            np.random.set_state,
-            torch.set_rng_state,
-            torch.cuda.set_rng_state_all,
-        )
-        for setter, state in zip(setters, saved["random_states"]):
-            setter(state)
-    check(
-        args.resume or not run_dir.exists(),
-        f"{run_dir} exists already; wait a second or choose another --exp-name",
-    )
-    run_dir.mkdir(parents=True, exist_ok=True)
-    git = dict(shell=True, capture_output=True, text=True, cwd=Path(__file__).resolve().parent)
-    commit = (
-        subprocess.run("git describe --always --dirty --exclude '*'", **git).stdout.strip()
-        or "unknown"
-    )
-    versions = {
-        name: str(sys.modules[name].__version__)
-        for name in ("torch", "numpy", "gymnasium", train_backend)
-    }
-    run = {
-        "algo": Path(__file__).stem,
-        "env_id": args.env_id,
-        "seed": args.seed,
-        "device": str(device),
-    }
-    run |= {
-        "total_timesteps": args.total_timesteps,
-        "args": asdict(args),
-        "versions": versions,
-        "commit": commit,
-    }
+    if saved:
+        agent.load_state_dict(saved["agent"])
+        constants = {"param_groups": optimizer.state_dict()["param_groups"]}  # as the flags say
+        optimizer.load_state_dict(saved["optimizer"] | constants)
+    name = f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
+    run_dir = Path(args.resume or Path(args.runs_dir, name.replace("/", "-").replace(":", "-")))
+    run_dir.mkdir(parents=True, exist_ok=bool(saved))
+    shutil.copy(__file__, run_dir)
+    git = f"git -C '{Path(__file__).resolve().parent}' describe --always --dirty 2>/dev/null"
+    run = {"algo": Path(__file__).stem, "env_id": args.env_id, "seed": args.seed, "device": device}
+    run |= {"total_timesteps": args.total_timesteps, "args": asdict(args)}
+    run["commit"] = os.popen(git).read().strip() or "unknown"
+    run["versions"] = {"torch": str(torch.__version__), "gymnasium": gym.__version__}
     write(run_dir / "config.json", run)
-    if args.track:
-        wandb = importlib.import_module("wandb")
-        wandb.init(project="plainrl", name=run_dir.name, config=asdict(args), sync_tensorboard=True)
-    atexit.register(
-        (writer := SummaryWriter(run_dir, purge_step=global_step + 1)).close
-    )  # whatever ends the run
-    last100, busy = [], []
-    sps, printed, next_save, next_eval = (
-        0.0,
-        started,
-        global_step,
-        global_step + (args.eval_frequency or math.inf),
-    )
-    bar = tqdm(
-        total=args.total_timesteps, initial=global_step, unit="step", unit_scale=True, disable=None
-    )
-    while True:
-        finished = global_step >= args.total_timesteps
-        if global_step >= min(next_save, next_eval) or finished or stop:
-            next_save, (name, keys, *rest) = (
-                global_step + args.checkpoint_frequency,
-                np.random.get_state(),
-            )
-            random_states = random.getstate(), (name, keys.tolist(), *rest), torch.get_rng_state()
-            write(
-                run_dir / "checkpoint.pt",
-                run
-                | {
-                    "global_step": global_step,
-                    "wall_time_s": saved["wall_time_s"] + time.time() - started,
-                    "agent": agent.state_dict(),
-                    "optimizer": optimizer.state_dict(),
-                    "random_states": (*random_states, torch.cuda.get_rng_state_all()),
-                },
-            )
-            writer.flush()
-        if (finished or global_step >= next_eval) and not stop:
-            next_eval, film = (
-                global_step + (args.eval_frequency or math.inf),
-                run_dir / f"videos/step-{global_step}",
-            )
-            eval_seed, film = env_seed + 2**30, film if args.capture_video else ""
-            eval_returns = evaluate(
-                agent, *make_envs(args, eval_backend, args.eval_episodes, eval_seed, film), stop
-            )
-            _ = stop or writer.add_scalar(
-                "eval/episodic_return", np.mean(eval_returns), global_step
-            )
-        if finished or stop:
-            break
-        tick, first_step = time.perf_counter(), global_step
-        lr = args.learning_rate * (1 - global_step / args.total_timesteps if args.anneal_lr else 1)
-        optimizer.param_groups[0]["lr"] = lr
-        obs, steps, running = flatten(envs.reset()[0]), [], np.ones(N, dtype=bool)
-        while (
-            running.any() and not stop
-        ):  # until every environment has played one episode to its end
-            with torch.inference_mode():
-                action = agent.get_action(torch.from_numpy(obs).to(device))[0].cpu().numpy()
-            next_obs, reward, terminated, truncated, _ = envs.step(action)
-            next_obs = flatten(next_obs)
-            finite = np.isfinite(next_obs).all() and np.isfinite(reward).all()
-            check(
-                finite,
-                f"non-finite observation or reward after step {global_step}; last good state: {run_dir}",
-            )
-            steps.append((obs, action, (reward * running).astype(np.float32), running))
-            obs, running = next_obs, running & ~(terminated | truncated)
-        if stop:
-            continue
+    writer = SummaryWriter(run_dir, purge_step=global_step + 1)
+    writer.add_text("config", f"```\n{json.dumps(run, indent=2)}\n```", global_step)
+    returns100 = []  # of the last 100 episodes
+    speeds = []  # steps per second of the iterations
+    saved_step = global_step
+    look = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
+    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=look, disable=None)
+    while global_step < args.total_timesteps and not stop:
+        first_step = global_step
+        iteration_started = time.perf_counter()
+        fraction = 1 - global_step / args.total_timesteps if args.anneal_lr else 1.0
+        optimizer.param_groups[0]["lr"] = fraction * args.learning_rate
 
-        obs, actions, rewards, valids = (
-            torch.from_numpy(np.stack(values)).to(device) for values in zip(*steps)
-        )
-        global_step += int(valids.sum())
-        ended = torch.stack([rewards.sum(0), valids.sum(0)]).T.tolist()
-        targets = compute_returns(rewards, args.gamma)
-        batch = tuple(
-            tensor[valids] for tensor in (obs, actions, targets)
-        )  # (steps, N, ...) -> (rows, ...)
+        # Rollout: an episode of each, whoever is done waits; a NaN is seen after the update
+        obs = flatten(envs.reset()[0])
+        steps = []
+        running = np.ones(args.num_envs, dtype=bool)
+        while running.any() and len(steps) < args.eval_max_steps:
+            with torch.inference_mode():
+                action, *_ = agent.get_action(torch.from_numpy(obs).to(device).nan_to_num(0, 0, 0))
+            next_obs, reward, terminated, truncated, _ = envs.step(agent.to_env(action))
+            steps.append((obs, agent.to_env(action), np.where(running, reward, 0.0), running))
+            obs = flatten(next_obs)
+            running = running & ~(terminated | truncated)
+
+        # Update, on all rows of the episodes: (T, N, ...) -> (rows, ...)
+        obs, actions, rewards, valid = [torch.from_numpy(np.stack(part)) for part in zip(*steps)]
+        global_step += int(valid.sum())
+        batch = (obs, actions, compute_returns(rewards.float(), args.gamma))
+        batch = [tensor[valid].to(device) for tensor in batch]
         metrics = update(agent, optimizer, args, batch).tolist()
-        check(
-            np.isfinite(metrics).all(),
-            f"non-finite loss at step {global_step}; last good state: {run_dir}",
-        )
-        busy.append((global_step - first_step, time.perf_counter() - tick))
-        sps = float(np.divide(*np.sum(busy[1:] or busy, axis=0)))  # the first iteration warms up
+        if not nn.utils.parameters_to_vector(agent.parameters()).isfinite().all():
+            sys.exit(f"non-finite numbers before step {global_step}; saved {saved_step}: {run_dir}")
+
+        # Log
+        speeds.append((global_step - first_step) / (time.perf_counter() - iteration_started))
+        sps = float(np.mean(speeds[1:] or speeds))  # the first iteration warms up
         scalars = dict(zip(("losses/policy_loss", "losses/value_loss", "losses/entropy"), metrics))
-        scalars |= {"charts/SPS": sps, "charts/learning_rate": lr}
-        last100 = (last100 + [episodic_return for episodic_return, _ in ended])[-100:]
-        scalars |= zip(("charts/episodic_return", "charts/episodic_length"), np.mean(ended, axis=0))
+        scalars |= {"charts/learning_rate": fraction * args.learning_rate, "charts/SPS": sps}
+        returns100 = (returns100 + rewards.sum(0).tolist())[-100:]
+        bar.postfix = f"return {np.mean(returns100):.1f}, SPS {sps:.0f}, saved {saved_step}"
+        scalars["charts/episodic_return"] = rewards.sum(0).mean().item()
+        scalars["charts/episodic_length"] = valid.sum(0).float().mean().item()
         for key, value in scalars.items():
             writer.add_scalar(key, value, global_step)
-        status = f"return {np.mean(last100 or [math.nan]):.1f}, SPS {sps:.0f}"
-        bar.update(global_step - first_step), bar.set_postfix_str(status, refresh=False)
-        if bar.disable and time.time() - printed > 5:
-            printed = time.time()
-            print(f"step {global_step}/{args.total_timesteps}, {status}", flush=True)
+        writer.flush()
+        bar.update(min(global_step, args.total_timesteps) - bar.n)
 
-    bar.close(), writer.close(), envs.close()
-    check(
-        not stop,
-        f"stopped at step {global_step}; go on with --resume {run_dir}",
-        128 + sum(stop[:1]),
-    )
-    mean, std = float(np.mean(eval_returns)), float(np.std(eval_returns))
-    summary = run | {
-        "global_step": global_step,
-        "wall_time_s": saved["wall_time_s"] + time.time() - started,
-        "sps": sps,
-        "train_return_last100": float(np.mean(last100)) if last100 else None,
-        "eval_episodes": args.eval_episodes,
-        "eval_return_mean": mean,
-        "eval_return_std": std,
-        "eval_returns": eval_returns,
-    }
-    write(run_dir / "summary.json", summary)
-    print(f"{run_dir}: evaluation {mean:.1f} +- {std:.1f} over {args.eval_episodes} episodes")
+        # Evaluate and save
+        over = global_step >= args.total_timesteps
+        every = args.eval_frequency or args.total_timesteps
+        if over or global_step // every > first_step // every:
+            bar.set_description("evaluation ")
+            film = run_dir / f"videos/step-{global_step}"
+            eval_envs = make_envs(args, eval_backend, args.eval_episodes, env_seed + 2**30, film)
+            returns = evaluate(agent, *eval_envs)
+            writer.add_scalar("eval/episodic_return", returns.mean(), global_step)
+            bar.set_description("")
+        state = {"global_step": global_step, "wall_time_s": time.time() - started, "sps": sps}
+        if over:
+            summary = run | state | {"train_return_last100": np.mean(returns100)}
+            summary |= {"eval_episodes": args.eval_episodes, "eval_returns": returns.tolist()}
+            summary |= {"eval_return_mean": returns.mean(), "eval_return_std": returns.std()}
+            write(run_dir / "summary.json", summary)
+        if over or stop or global_step - saved_step >= args.checkpoint_frequency:
+            state |= {"agent": agent.state_dict(), "optimizer": optimizer.state_dict()}
+            write(run_dir / "checkpoint.pt", run | state)
+            saved_step = global_step
+            if bar.disable:  # there is no terminal
+                print(f"step {global_step}/{args.total_timesteps}, {bar.postfix}", flush=True)
+    for resource in (bar, envs, writer):
+        resource.close()
+    if global_step < args.total_timesteps:
+        print(f"stopped at step {global_step}; go on with --resume {run_dir}", file=sys.stderr)
+        sys.exit(128 + stop[0])
+    print(f"{run_dir}: evaluation {returns.mean():.1f} +- {returns.std():.1f}")
     return summary
 
 
 if __name__ == "__main__":
-    warnings.filterwarnings(
-        "ignore", ".*precision lowered by casting"
-    )  # EnvPool's spaces are float64
-    args, stop = tyro.cli(Args), []
-    if args.resume:
-        args = tyro.cli(Args, default=Args(**load_checkpoint(args.resume)["args"]))
+    gym.logger.min_level = gym.logger.ERROR
+    first_look = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first_look.add_argument("--resume")
+    resume = first_look.parse_known_args()[0].resume  # its arguments are the defaults
+    args = tyro.cli(Args, default=Args(**load_checkpoint(resume)["args"]) if resume else Args())
+    stop = []
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, _: stop.append(number))
+        signal.signal(number, lambda number, frame: stop.append(number))
     train(args, stop)

@@ -45,16 +45,14 @@ def states_of_random_play(env_id: str) -> torch.Tensor:
 
 def values(algo, states: torch.Tensor, folder: str, **flags) -> torch.Tensor:
     """(len(states),) after 5 rollouts."""
-    steps = (
-        4 * algo.Args.num_envs * algo.Args.num_steps + 1
-    )  # up to here, so that the fifth rollout is the last
+    steps = 4 * algo.Args.num_envs * algo.Args.num_steps + 1  # the fifth rollout is the last
     args = algo.Args(
         total_timesteps=steps, anneal_lr=False, eval_episodes=1, runs_dir=folder, **flags
     )
     with contextlib.redirect_stdout(io.StringIO()):
         algo.train(args)
     (checkpoint,) = Path(folder).glob("*/checkpoint.pt")
-    agent = algo.Agent(states.shape[1], gym.make(args.env_id).action_space.n, args)
+    agent = algo.Agent(states.shape[1], gym.make(args.env_id).action_space, args)
     agent.load_state_dict(torch.load(checkpoint, weights_only=True)["agent"])
     with torch.no_grad():
         return agent.get_value(agent.normalize(states))

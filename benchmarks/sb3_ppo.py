@@ -61,16 +61,7 @@ def run(args, algo: str, policy: str, settings: dict, envs, evaluate) -> dict:
     name = f"{args.env_id.replace('/', '-')}__{args.exp_name}__{args.seed}__{int(started)}"
     run_dir = Path(args.runs_dir) / name
     run_dir.mkdir(parents=True)
-    git = [
-        "git",
-        "-C",
-        str(Path(__file__).resolve().parent),
-        "describe",
-        "--always",
-        "--dirty",
-        "--exclude",
-        "*",
-    ]
+    git = ["git", "-C", str(Path(__file__).resolve().parent), "describe", "--always", "--dirty"]
     commit = subprocess.run(git, capture_output=True, text=True).stdout.strip() or "unknown"
     run = {
         "algo": Path(sys.argv[0]).stem,

@@ -31,26 +31,22 @@ class Options:
     output: Path = Path("benchmarks/results/walk.csv")  # the long CSV
     noise: tuple[float, ...] = (0.0, 0.2, 0.4, 0.6)  # standard deviation; actions lie in [-1, 1]
     episodes: int = 100  # for each run and strength
-    seed: int = (
-        2**30 + 2**29
-    )  # of the first environment: neither in training nor in the runs' own evaluations
+    seed: int = 2**30 + 2**29  # of the first environment: in no training and no run's evaluation
 
 
 @torch.inference_mode()
 def walk(module, args, weights: dict, noise: float, episodes: int, seed: int) -> dict[str, float]:
     """Metrics of one agent over the first episodes of `episodes` environments."""
     envs, obs = module.make_envs(args, "gymnasium", episodes, seed)
-    agent = module.Agent(module.flatten(obs).shape[1], envs.single_action_space, args)
+    agent = module.Agent(obs.shape[1], envs.single_action_space, args)
     agent.load_state_dict(weights)
     generator = torch.Generator().manual_seed(seed)
     returns, steps, falls, distance, outside = np.zeros((5, episodes))
-    running, starts = (
-        np.ones(episodes, dtype=bool),
-        np.array([env.unwrapped.hull.position.x for env in envs.envs]),
-    )
+    running = np.ones(episodes, dtype=bool)
+    starts = np.array([env.unwrapped.hull.position.x for env in envs.envs])
     while running.any():
         mean = agent.actor_mean(agent.normalize(torch.from_numpy(module.flatten(obs))))
-        action = agent.to_env(mean + noise * torch.randn(mean.shape, generator=generator)).numpy()
+        action = agent.to_env(mean + noise * torch.randn(mean.shape, generator=generator))
         obs, reward, terminated, truncated, _ = envs.step(action)
         returns += np.where(running, reward, 0.0)
         steps += running
@@ -74,7 +70,7 @@ def walk(module, args, weights: dict, noise: float, episodes: int, seed: int) ->
 def main(options: Options) -> None:
     rows = []
     for run in options.runs:
-        module, args, weights = enjoy.load(run, None)
+        module, args, weights = enjoy.load(run)
         summary = json.loads((run / "summary.json").read_text())
         if summary["env_id"] != "BipedalWalker-v3":
             raise SystemExit(

@@ -11,14 +11,15 @@ import sys
 from pathlib import Path
 
 text = Path("algos/ppo_atari.py").read_text()
-for old, new in (
-    ("env_action = actions[t].cpu().numpy()", "env_action = np.where(fires, 1, actions[t].cpu().numpy())"),
-    ("valid, done = ~done, terminated | truncated", "played, valid, done = ~done, ~done & ~fires, terminated | truncated"),
-    ("life_lost, lives = (0 <", "fires = life_lost = (0 <"),  # the step with FIRE is the wrapper's: neither learned from nor counted
-    ('(info["lives"] < lives) & valid, info["lives"]', '(info["lives"] < lives) & played\n            lives = info["lives"]'),
-    ("episode += reward * valid, valid", "episode += reward * played, valid"),
-    ('    while True:\n        finished', '    fires = np.zeros(N, dtype=bool)\n    while True:\n        finished'),
-):
+changes = (
+    ("valid = ~done  # not a reset row", """played = ~done  # not a reset row
+            valid = played & ~fires  # the step with FIRE is the wrapper's: neither learned from nor counted"""),
+    ("agent.to_env(actions[t])", "np.where(fires, 1, agent.to_env(actions[t]))"),
+    ("life_lost = valid & ", "fires = life_lost = played & "),
+    ("    done = np.zeros(args.num_envs, dtype=bool)\n", """    done = np.zeros(args.num_envs, dtype=bool)
+    fires = np.zeros(args.num_envs, dtype=bool)\n"""),
+)
+for old, new in changes:
     assert text.count(old) == 1, f"algos/ppo_atari.py has changed: {old}"
     text = text.replace(old, new)
 Path(sys.argv[1]).write_text(text)

@@ -38,7 +38,7 @@ class Options:
 
 def play(algo, options: Options, view: dict) -> np.ndarray:
     """Observations of the first environment, (steps, stack, height, width[, 3])."""
-    envs, _, _ = algo.make_envs(algo.Args(env_id=options.env_id), 1, options.seed, **view)
+    envs, *_ = algo.make_envs(algo.Args(env_id=options.env_id), 1, options.seed, **view)
     actions = np.random.default_rng(options.seed).integers(
         envs.single_action_space.n, size=(options.steps, 1)
     )

@@ -1,11 +1,11 @@
 """Watch a trained agent: rebuild it from a run folder and its algorithm's file, and play episodes.
 
-    python scripts/enjoy.py runs/BipedalWalker-v3__ppo_continuous__1__1700000000 [--video out.mp4, without a display]
-    python scripts/enjoy.py runs/CartPole-v1__dqn__1__1700000000/best.pt
+    python scripts/enjoy.py runs/BipedalWalker-v3__ppo_continuous__1__1700000000
+    python scripts/enjoy.py runs/CartPole-v1__dqn__1__1700000000/best.pt --video out.mp4
 
-The agent acts as in the run's evaluation: by the policy's mode, under frozen statistics, or, in an Atari game, as its
-file says. Of the algorithm's file this uses Args, make_envs, flatten, Agent and evaluate; --stochastic puts the agent's
-get_action in place of actor_mean or actor.
+The second needs no display. The agent acts as in the run's evaluation: by the policy's mode, under frozen statistics,
+or, in an Atari game, as its file says. Of the algorithm's file this uses Args, make_envs, flatten, Agent and evaluate;
+--stochastic puts the agent's get_action in place of actor_mean or actor.
 """
 
 import importlib.util
@@ -14,15 +14,19 @@ import os
 import signal
 import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from unittest.mock import Mock, patch
+from typing import Literal
+from unittest.mock import patch
 
 import gymnasium as gym
 import numpy as np
 import torch
 import tyro
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 @dataclass
@@ -32,9 +36,7 @@ class Options:
     video: Path | None = None  # write all episodes to this one mp4 in place of opening a window
     render: bool = True  # off: open no window, only print the returns
     seed: int = 2**30  # episode i starts from seed + i; training stays below 2**30
-    algo_file: Path | None = (
-        None  # the algorithm's file, where it is not algos/<name in the checkpoint>.py
-    )
+    algo_file: Path | None = None  # default: algos/<name in the checkpoint>.py
     stochastic: bool = False  # sample the actions
 
 
@@ -44,47 +46,44 @@ def check(ok, message: str) -> None:
         raise SystemExit(2)
 
 
-def load(run: Path, script: Path | None):
+def load(run: Path, script: Path | None = None):
     """The algorithm's file as a module, the run's Args, and the agent's weights."""
     file = run / "checkpoint.pt" if run.is_dir() else run
-    check(
-        file.is_file(),
-        f"{file} does not exist; give the folder of a run that has saved a checkpoint",
-    )
-    try:
-        checkpoint = torch.load(
-            file, map_location="cpu", weights_only=True
-        )  # data only: nothing in it can run code
-        script = (
-            script
-            or Path(__file__).resolve().parent.parent
-            / "algos"
-            / f"{Path(checkpoint['algo']).name}.py"
-        )
-        check(
-            script.is_file(), f"{script} does not exist; name the algorithm's file with --algo-file"
-        )
-        spec = importlib.util.spec_from_file_location(script.stem, script)
-        module = sys.modules[script.stem] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module, module.Args(**checkpoint["args"]), checkpoint["agent"]
+    missing = f"{file} does not exist; give the folder of a run that has saved a checkpoint"
+    check(file.is_file(), missing)
+    try:  # data only: nothing in the checkpoint can run code
+        saved = torch.load(file, map_location="cpu", weights_only=True)
+        script = script or ROOT / "algos" / f"{Path(saved['algo']).name}.py"
     except Exception as error:
-        ours = (
-            f"of {script}; is another file right for --algo-file?"
-            if script
-            else "of an algorithm in algos/"
-        )
-        check(False, f"{file} is no checkpoint {ours} ({type(error).__name__}: {str(error)[:100]})")
+        reason = f"{type(error).__name__}: {str(error)[:100]}"
+        check(False, f"{file} is no checkpoint of an algorithm in algos/ ({reason})")
+    missing = f"{script} does not exist; name the algorithm's file with --algo-file"
+    check(script.is_file(), f"{missing} (the run folder has a copy of it)")
+    try:
+        spec = importlib.util.spec_from_file_location(script.stem, script)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[script.stem] = module
+        spec.loader.exec_module(module)
+        args = module.Args(**saved["args"])
+        if hasattr(args, "precision"):  # what auto became there
+            default = args.precision.replace("auto", "float32")
+            args.precision = saved.get("precision", default)
+        return module, args, saved["agent"]
+    except Exception as error:
+        reason = f"{type(error).__name__}: {str(error)[:100]}"
+        ours = f"of {script}; is another file right for --algo-file?"
+        check(False, f"{file} is no checkpoint {ours} ({reason})")
 
 
 class InColour(gym.vector.VectorWrapper):
-    """An Atari emulator beside a second one, which shows colours: there the same actions play the same game."""
+    """An emulator beside a second one, which shows colours: the same actions, the same game."""
 
     render_mode = "rgb_array"
 
     def __init__(self, envs, camera, frame):
         super().__init__(envs)
-        self.camera, self.frame = camera, frame
+        self.camera = camera
+        self.frame = frame
 
     def step(self, action):
         self.frame = self.camera.step(action)[0]
@@ -94,158 +93,166 @@ class InColour(gym.vector.VectorWrapper):
         return self.frame[0]  # (1, 1, 210, 160, 3) -> (1, 210, 160, 3)
 
 
-def starter(module, args, mode: str | None):
-    """A function that starts an episode of the algorithm's own environment, rendered in `mode`: seed -> envs, obs."""
-    gym_make, name = gym.make, args.env_id
-    backend = "gymnasium" if name in gym.registry or ":" in name or "-v" not in name else "envpool"
+class Stage(gym.vector.VectorWrapper):
+    """Counts the steps of an episode and films them; a window stays open for the next one."""
 
-    def start_atari(seed: int):
-        envs, obs, _ = module.make_envs(args, 1, seed)
-        if mode == "rgb_array":
-            screen = dict(grayscale=False, img_height=210, img_width=160, stack_num=1)
+    def __init__(self, envs, writer):
+        super().__init__(envs)
+        self.writer = writer
+        self.length = 0
+        self.film()
+
+    def film(self) -> None:
+        if self.writer:
+            self.writer.append_data(self.env.render()[0])
+
+    def step(self, action):
+        result = self.env.step(action)
+        self.length += 1
+        self.film()
+        return result
+
+    def close(self):
+        if self.env.render_mode != "human":
+            self.env.close()
+
+
+def starter(module, args, mode: Literal["human", "rgb_array"] | None) -> Callable:
+    """seed -> envs, obs: starts an episode of the algorithm's own environment, rendered in `mode`."""
+    name = args.env_id
+    atari = hasattr(module, "AtariVectorEnv")
+    pixels = not atari and "backend" not in inspect.signature(module.make_envs).parameters
+    backend = "gymnasium" if name in gym.registry or ":" in name or "-v" not in name else "envpool"
+    given = [args] if atari or pixels else [args, backend]
+    gym_make = gym.make
+
+    def make_shown(*args, **kwargs):
+        return gym_make(*args, **kwargs | ({"render_mode": mode} if mode else {}))
+
+    def start(seed: int):  # makes it anew: Box2D carries a little from one episode to the next
+        with patch.object(gym, "make", gym_make if atari else make_shown):
+            envs, obs = module.make_envs(*given, 1, seed)[:2]
+        if atari and mode == "rgb_array":
+            screen = {"grayscale": False, "img_height": 210, "img_width": 160, "stack_num": 1}
             envs = InColour(envs, *module.make_envs(args, 1, seed, **screen)[:2])
         return envs, obs
 
-    shown, given = (
-        {"render_mode": mode} if mode else {},
-        [] if hasattr(module, "PixelConv2d") else [backend],
-    )
+    def start_in_window(seed: int):
+        obs, _ = envs.reset(seed=seed)
+        return envs, module.flatten(obs) if hasattr(module, "flatten") else obs
 
-    def start(seed: int):  # makes it anew: Box2D carries a little from one episode to the next
-        with patch.object(gym, "make", lambda *args, **kwargs: gym_make(*args, **kwargs | shown)):
-            return module.make_envs(args, *given, 1, seed)
-
-    start = start_atari if hasattr(module, "AtariVectorEnv") else start
     try:
         envs, _ = start(0)
-        _ = (
-            envs.render_mode and envs.render()
-        )  # what cannot be rendered fails here, before anything is written
-    except Exception as error:
-        way = (
-            "; try MUJOCO_GL=egl or --no-render"
-            if mode and "mujoco" in str(gym.registry.get(name))
-            else ""
-        )
-        way = (
-            "; take --video out.mp4" if mode == "human" and hasattr(module, "PixelConv2d") else way
-        )
-        check(
-            False,
-            f"{name} cannot be {'rendered' if mode else 'made'}{way} ({type(error).__name__}: {error})",
-        )
-    check(
-        backend == "gymnasium" or not mode,
-        f"{name} exists in EnvPool only and cannot be rendered; take --no-render",
-    )
-    check(
-        mode != "human" or envs.render_mode,
-        f"{name} cannot be shown in a window; take --video out.mp4",
-    )
-    return (
-        start if mode != "human" else lambda seed: (envs, envs.reset(seed=seed)[0])
-    )  # one window for all episodes
+        if envs.render_mode:
+            envs.render()  # what cannot be rendered fails here, before anything is written
+    except (Exception, SystemExit) as error:
+        way = ""
+        if mode == "human" and (pixels or atari):
+            way = "; take --video out.mp4"
+        elif mode and "mujoco" in str(gym.registry.get(name)):
+            way = "; try MUJOCO_GL=egl or --no-render"
+        done = "rendered" if mode else "made"
+        check(False, f"{name} cannot be {done}{way} ({type(error).__name__}: {error})")
+    hidden = f"{name} exists in EnvPool only and cannot be rendered; take --no-render"
+    check(backend == "gymnasium" or not mode, hidden)
+    if mode != "human":
+        return start
+    check(envs.render_mode, f"{name} cannot be shown in a window; take --video out.mp4")
+    return start_in_window  # one window for all episodes
 
 
-def play(evaluate, agent, envs, obs, writer) -> tuple[list[float], int]:
-    """[return] and length of one episode, played and, with a writer, filmed through the algorithm's evaluate()."""
+def make_agent(module, args, weights: dict, envs, obs):
+    """The file's Agent, given what its __init__ asks for by name."""
+    actions = envs.single_action_space
+    given = {"args": args, "action_space": actions, "num_actions": int(getattr(actions, "n", 0))}
+    given |= {"obs_dim": obs.shape[-1], "obs_shape": obs.shape[1:]}
+    given["precision"] = getattr(args, "precision", "float32")
+    given["bfloat16"] = given["precision"] == "bfloat16"
+    names = inspect.signature(module.Agent).parameters
+    agent = module.Agent(**{name: given[name] for name in names})
+    agent.load_state_dict(weights)
+    return agent
 
-    def film(obs, *rest):
-        if writer:
-            writer.append_data(envs.render()[0])
-        return obs, *rest
 
-    film(obs)
-    step = Mock(side_effect=lambda action, step=envs.step: film(*step(action)))
-    close = (
-        Mock() if envs.render_mode == "human" else envs.close
-    )  # evaluate() would close the window
-    with patch.object(envs, "step", step), patch.object(envs, "close", close):
-        return evaluate(agent, envs, obs), step.call_count
+class Sampler:
+    """The agent with draws from its policy in the place of their mean."""
+
+    def __init__(self, agent):
+        self.agent = agent
+
+    def __getattr__(self, name: str):
+        return getattr(self.agent, name)
+
+    def actor_mean(self, x):
+        return self.agent.get_action(x)[0]
+
+
+def draw_actions(module, agent):
+    """The agent, or one like it, for evaluate(), which takes the policy's mode."""
+    if hasattr(agent, "actor_mean"):
+        return Sampler(agent)
+    draws_anyway = hasattr(module, "AtariVectorEnv")
+    nothing = f"--stochastic finds no actor_mean or actor of its own in Agent of {module.__file__}"
+    check(hasattr(agent, "actor") and not draws_anyway, nothing)
+
+    def draw(layer, inputs, logits):
+        action = torch.distributions.Categorical(logits=logits).sample()
+        return torch.nn.functional.one_hot(action, logits.shape[-1])
+
+    agent.actor.register_forward_hook(draw)
+    return agent
 
 
 def main(options: Options) -> None:
-    video, render, seed, episodes = options.video, options.render, options.seed, options.episodes
-    check(
-        episodes > 0 <= seed <= 2**31 - episodes,
-        f"--episodes {episodes} --seed {seed}: positive, and below 2**31",
-    )
-    check(
-        not video or video.suffix == ".mp4" and video.parent.is_dir(),
-        f"--video {video} is no mp4 in a folder there",
-    )
-    check(
-        not video or importlib.util.find_spec("imageio_ffmpeg"),
-        "--video needs a package: pip install moviepy",
-    )
-    warnings.simplefilter("ignore"), torch.manual_seed(seed)
+    video, seed, episodes = options.video, options.seed, options.episodes
+    limits = f"--episodes {episodes} --seed {seed}: positive, and below 2**31"
+    check(episodes > 0 and 0 <= seed <= 2**31 - episodes, limits)
+    if video:
+        place = f"--video {video} is no mp4 in a folder there"
+        check(video.suffix == ".mp4" and video.parent.is_dir(), place)
+        package = importlib.util.find_spec("imageio_ffmpeg")
+        check(package, "--video needs a package: pip install moviepy")
+    warnings.simplefilter("ignore")
+    torch.manual_seed(seed)
     module, args, weights = load(options.run, options.algo_file)
-    if sys.platform == "linux" and not (
-        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    ):
-        check(video or not render, "no display for a window; take --video out.mp4, or --no-render")
+    screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if sys.platform == "linux" and not screen:
+        way = "no display for a window; take --video out.mp4, or --no-render"
+        check(video or not options.render, way)
         os.environ.setdefault("MUJOCO_GL", "egl")
-    sys.path.append(str(Path(__file__).resolve().parent.parent))  # for envs:NAME
-    start = starter(module, args, "rgb_array" if video else "human" if render else None)
-    envs, obs = start(seed)
+    sys.path.append(str(ROOT))  # for envs:NAME
+    mode = None
+    if video:
+        mode = "rgb_array"
+    elif options.render:
+        mode = "human"
+    start = starter(module, args, mode)
     try:
-        actions = envs.single_action_space
-        given = {
-            "args": args,
-            "action_space": actions,
-            "num_actions": int(getattr(actions, "n", 0)),
-        }
-        given["bfloat16"] = (
-            getattr(args, "precision", "") == "bfloat16"
-        )  # in float32, unless the run asked for less
-        given["obs_shape"] = np.shape(obs)[1:]
-        given["obs_dim"] = module.flatten(obs).shape[1] if hasattr(module, "flatten") else 0
-        agent = player = module.Agent(
-            **{name: given[name] for name in inspect.signature(module.Agent).parameters}
-        )
-        agent.load_state_dict(weights)
+        agent = make_agent(module, args, weights, *start(seed))
     except Exception:
-        check(
-            False,
-            f"the weights in {options.run} do not fit Agent in {module.__file__}; see --algo-file",
-        )
+        wrong = f"the weights in {options.run} do not fit Agent in {module.__file__}"
+        check(False, f"{wrong}; see --algo-file")
     if options.stochastic:
-        names = (
-            () if hasattr(module, "AtariVectorEnv") else ("actor_mean", "actor")
-        )  # Atari's evaluation draws anyway
-        policy = next((name for name in names if hasattr(agent, name)), "")
-        check(
-            policy,
-            f"--stochastic finds no actor_mean or actor of its own in Agent of {module.__file__}",
-        )
-
-        def draw(_, x):
-            if policy == "actor_mean":
-                return agent.get_action(x)[0]
-            action = torch.distributions.Categorical(logits=agent.actor(x)).sample()
-            return torch.nn.functional.one_hot(action, given["num_actions"])
-
-        player = type(
-            "Sampler", (), {"__getattr__": lambda _, name: getattr(agent, name), policy: draw}
-        )()
+        agent = draw_actions(module, agent)
+    returns = []
     with TemporaryDirectory(prefix=".", dir=video and video.parent) as folder:
-        default = (
-            15 if isinstance(envs, InColour) else 30
-        )  # of its 60 frames a second, it shows every fourth
-        aside, fps, returns = (
-            Path(folder) / "video.mp4",
-            envs.metadata.get("render_fps", default),
-            [],
-        )
-        writer = video and importlib.import_module("imageio.v2").get_writer(
-            aside, fps=fps, macro_block_size=2
-        )
+        writer = None
         for i in range(episodes):
+            envs, obs = start(seed + i)
+            if video and not writer:
+                from imageio.v2 import get_writer
+
+                # an Atari game has 60 frames a second and shows every fourth
+                fps = envs.metadata.get("render_fps", 15 if isinstance(envs, InColour) else 30)
+                aside = Path(folder) / "video.mp4"
+                writer = get_writer(aside, fps=fps, macro_block_size=2)
             torch.manual_seed(seed + i)
-            returns[i:], length = play(module.evaluate, player, *start(seed + i), writer)
-            print(f"episode {i + 1}: return {returns[i]:.2f}, length {length}", flush=True)
+            stage = Stage(envs, writer)
+            returns.append(float(module.evaluate(agent, stage, obs)[0]))
+            print(f"episode {i + 1}: return {returns[-1]:.2f}, length {stage.length}", flush=True)
         if video:
-            writer.close(), os.replace(aside, video)
+            writer.close()
+            os.replace(aside, video)
     print(f"mean {np.mean(returns):.2f} +- {np.std(returns):.2f} over {episodes} episodes")
 
 

@@ -3,6 +3,7 @@
     python scripts/plot.py runs                                       run folders -> curves/runs.png and the rest
     python scripts/plot.py runs --export benchmarks/results/NAME.csv  run folders -> one long CSV, and its figures
     python scripts/plot.py benchmarks/results/*.csv                   every published figure and table again
+    python scripts/plot.py runs --figure curves.png                   the learning curves alone, a panel an environment
 
 Each CSV file, and all run folders together, give one set of files in `curves/`: NAME.png and NAME.svg, NAME.html
 (interactive, self-contained), NAME.md (tables), NAME_scores.csv and NAME_comparisons.csv (the tables' figures).
@@ -42,12 +43,8 @@ CURVE, CLOCK, ENTROPY, MISSING = (
 SUMMARY = ("eval_return_mean", "eval_return_std", "eval_return_median", "eval_return_min")
 SUMMARY += ("best_return_mean", "train_return_last100", "sps", "wall_time_s")
 SCORES = ("eval_return_mean", "sps")  # the score of a set is the first of these that it has
-APART = (
-    "seed",
-    "runs_dir",
-    "resume",
-    "track",
-)  # flags in which the runs of one experiment may differ
+# flags in which the runs of one experiment may differ
+APART = ("seed", "runs_dir", "resume", "track", "wandb_project_name", "wandb_entity")
 COVERAGE = """Median, worst and best run are over seeds, the other columns are means over seeds. On so few seeds a
 percentile bootstrap interval is too narrow: of normal scores it holds the true mean in 74 % of cases with 3 seeds, 83 %
 with 5, 89 % with 10 (benchmarks/coverage.py). p is of one pair, not corrected for the number of pairs."""
@@ -66,6 +63,7 @@ class Options:
     exp_names: tuple[str, ...] = ()  # only these
     env_ids: tuple[str, ...] = ()  # only these
     baseline: str = ""  # compare every other exp_name with this one; default: all pairs, with more than 4 the first
+    figure: Path | None = None  # only draw the learning curves, over steps, into this picture
     export: Path | None = None  # write the run folders' results into this long CSV
     bins: int = 50  # most points of a run's learning curve
     bootstrap_reps: int = 2000  # resamples behind each interval
@@ -504,25 +502,49 @@ def summarise_curves(rows: list[dict], axis: str, options: Options) -> dict:
     return result
 
 
+def drawing():
+    """pyplot, without a display and in our style."""
+    import matplotlib.pyplot as plt
+
+    plt.switch_backend("Agg")
+    plt.rcParams |= {"font.size": 9, "axes.titlesize": 10, "axes.grid": True, "grid.alpha": 0.25}
+    plt.rcParams |= {"axes.spines.top": False, "axes.spines.right": False}
+    plt.rcParams |= {"svg.hashsalt": "plainrl", "svg.fonttype": "none"}
+    return plt
+
+
+def draw_figure(curves: dict, lacks: list[str], options: Options) -> None:
+    """The learning curves alone: one panel per environment, one legend that says what is drawn."""
+    plt = drawing()
+    env_ids, names = (list(dict.fromkeys(key[i] for key in curves)) for i in (0, 1))
+    looks = {name: look(i) for i, name in enumerate(names)}
+    columns = min(3, len(env_ids))
+    lines = -(-len(env_ids) // columns)
+    size = (3.4 * columns, 2.5 * lines + 0.7)
+    figure, axes = plt.subplots(lines, columns, figsize=size, squeeze=False, layout="constrained")
+    for axis in axes.flat[len(env_ids) :]:
+        axis.remove()
+    for axis, env_id in zip(axes.flat, env_ids):
+        here = {name: curves.get((env_id, name)) for name in names}
+        draw_curves(axis, here, looks)
+        seeds = sorted({len(curve[0]) for curve in here.values() if curve})
+        axis.set_title(f"{env_id} ({' or '.join(map(str, seeds))} seeds)")
+        axis.set(xlabel="environment steps")
+    handles = [plt.Line2D([], [], **looks[name], linewidth=2.5, label=name) for name in names]
+    title = f"{options.statistic} of the seeds, 95 % bootstrap band, single runs faint"
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, title=title)
+    if lacks:
+        figure.suptitle("INCOMPLETE SET", color="red", x=0.01, ha="left")
+    options.figure.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(options.figure, dpi=130, metadata={"Software": None})
+    plt.close(figure)
+
+
 def draw(
     stem: Path, rows: list[dict], curves: dict, score: str, lacks: list[str], options: Options
 ) -> None:
     """One row of panels per environment: return over steps, return over minutes, final scores, performance profile."""
-    import matplotlib.pyplot as plt
-
-    plt.switch_backend("Agg")
-    style = {
-        "font.size": 9,
-        "axes.titlesize": 10,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-    }
-    plt.rcParams |= style | {
-        "svg.hashsalt": "plainrl",
-        "svg.fonttype": "none",
-        "axes.grid": True,
-        "grid.alpha": 0.25,
-    }
+    plt = drawing()
     finals = group(rows, score)
     env_ids, names = (sorted({key[i] for key in finals}) for i in (0, 1))
     colours = {name: look(i) for i, name in enumerate(names)}
@@ -725,7 +747,13 @@ def main(options: Options) -> None:
         not twice,
         f"two inputs are named {' '.join(twice)}: they would overwrite each other's figures",
     )
+    check(len(sets) == 1 or not options.figure, "--figure takes one set of runs, or one CSV file")
     ready = [(name, file, *select(name, rows, options)) for name, file, rows in sets]
+    if options.figure:
+        (name, _, rows, _, lacks) = ready[0]
+        draw_figure(summarise_curves(rows, "steps", options), lacks, options)
+        print(f"{options.figure}: {name}")
+        return
     for name, file, rows, score, lacks in ready:
         if options.export and file == options.export.resolve():
             write_csv(

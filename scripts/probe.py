@@ -1,29 +1,30 @@
-"""What did I break? A ladder of checks for a file of algos/, or a changed copy of one, wherever it lies.
+"""What did I break, and what did I change? A ladder of checks for a file of algos/, or a changed copy of one.
 
     python scripts/probe.py PATH/TO/FILE.py
 
 First the exact checks: the file trains for a moment on an environment that keeps a protocol of everything, and each
 number that reaches the loss, the log and the checkpoint is compared with one worked out from that protocol in float64.
-Then the learned ones: environments so small that the right value or action is known beforehand. Each failure names the
-section of the file to look at and the likely mistake. The exit status is 0 only if every check passes.
+Then the learned ones: environments so small that the right value or action is known beforehand. Each finding is one of
+
+    broken            no right file does this: exit status 1
+    differs           not what the published algorithm does, asked as a question: exit status 0, with --strict 1
+    could not check   the check stopped with the error that is printed: exit status 0
 """
 
 import json
-import random
 import sys
 import time
 import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import numpy as np
-import torch
 import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from probing import CHECKS  # noqa: E402
-from probing.environments import Aim, Constant, Endless, Shown, TwoSteps  # noqa: E402,F401 (for the tests)
-from probing.subject import RETURNS, Subject  # noqa: E402
+from probing.subject import RETURNS, Skip, Subject, seed_everything  # noqa: E402
+
+VERDICTS = ("broken", "differs", "could not check", "passes")
 
 
 @dataclass
@@ -31,39 +32,38 @@ class Options:
     file: tyro.conf.Positional[Path]  # the algorithm's file
     seed: int = 1  # of everything the probe draws and of the training runs
     only: tuple[str, ...] = ()  # names of the checks to run; --list shows them
-    json: bool = False  # print the results as JSON
-    list: bool = (
-        False  # print the names of the checks that apply to the file, and what each looks at
-    )
+    exact: bool = False  # leave out the learned checks, which take most of the time
+    strict: bool = False  # exit with status 1 also where something differs
+    json: bool = False  # print the findings as JSON
+    list: bool = False  # print the checks that apply to the file, and what each looks at
 
 
 @dataclass
 class Result:
     check: str
     section: str  # of the file, where to look
+    verdict: str  # one of VERDICTS
     measured: str
     expected: str
-    passed: bool
-    hint: str  # the likely mistake
+    hint: str  # the mistake that was recognised, or the question
+    explained_by: str = ""  # a check further up whose finding explains this one
 
 
-def run_check(subject: Subject, name: str) -> Result:
-    """An error inside a check is a failure of it: the file lacks something, or returns what nobody expects."""
+def run_check(subject: Subject, name: str) -> Result | None:
+    """One check; None where there is nothing of its kind in the file."""
     entry = CHECKS[name]
-    section, hint = entry.section, entry.hint
-    if (
-        section in RETURNS
-    ):  # they have one name in the table of checks, and another in each kind of file
-        section = next((name for name in RETURNS if hasattr(subject.load(), name)), section)
-    torch.manual_seed(subject.seed), np.random.seed(subject.seed), random.seed(subject.seed)
-    torch.set_num_threads(1)
+    section = subject.returns_name if entry.section in RETURNS else entry.section
+    seed_everything(subject.seed)
     try:
-        measured, expected, passed, *better = entry.function(subject)
-        hint = next((text for text in better if text), hint)
+        finding = asdict(entry.function(subject))
+    except Skip:
+        return None
     except (Exception, SystemExit) as error:
-        message = " ".join(str(error).split())
-        measured, expected, passed = f"{type(error).__name__}: {message}", "no error", False
-    return Result(name, section, measured, expected, bool(passed), "" if passed else hint)
+        words = f"{type(error).__name__}: {' '.join(str(error).split())}".removeprefix("Unable: ")
+        verdict = "broken" if name == "trains" else "could not check"
+        hint = "a plain run shows the same error" if name == "trains" else ""
+        finding = {"verdict": verdict, "measured": words, "expected": "", "hint": hint}
+    return Result(name, section, **finding)
 
 
 def fail(message: str) -> None:
@@ -77,67 +77,108 @@ def open_subject(file: Path, seed: int) -> Subject:
         fail(f"{file} does not exist")
     subject = Subject(file.resolve(), seed)
     try:
-        module = subject.load()
+        names = vars(subject.module)
     except (Exception, SystemExit) as error:
         fail(f"{file} cannot be imported ({type(error).__name__}: {error})")
     needed = ("Args", "make_envs", "Agent", "update", "evaluate", "train")
-    missing = [name for name in needed if not hasattr(module, name)]
-    missing += [" or ".join(RETURNS)] * (not any(hasattr(module, name) for name in RETURNS))
-    missing += ["a function named ..._loss"] * (
-        not any(name.endswith("_loss") for name in vars(module))
-    )
+    missing = [name for name in needed if name not in names]
+    missing += [" or ".join(RETURNS)] * (not any(name in names for name in RETURNS))
+    missing += ["a function named ..._loss"] * (not any(name.endswith("_loss") for name in names))
     if missing:
         fail(f"{file} has no {', '.join(missing)}: keep the sections of algos/ to be probed")
     return subject
+
+
+def run_all(subject: Subject, names: list[str]) -> list[Result]:
+    """The checks in turn. Where the file does not even train, nothing else is asked."""
+    results = []
+    for number, name in enumerate(names):
+        if sys.stderr.isatty():
+            print(f"\r{number + 1}/{len(names)} {name:40}", end="", file=sys.stderr, flush=True)
+        result = run_check(subject, name)
+        if result is None:
+            continue
+        results.append(result)
+        if name == "trains" and result.verdict != "passes":
+            break
+        if not name.startswith("learns-"):  # what the learned ones make of a failure depends on it
+            subject.suspect |= result.verdict == "broken"
+            subject.unusual |= result.verdict in ("differs", "could not check")
+    if sys.stderr.isatty():
+        print(f"\r{'':60}\r", end="", file=sys.stderr)
+    return results
+
+
+def explain(results: list[Result]) -> None:
+    """Notes where a failure follows from one further up, exact before learned, first before later."""
+    failed = [result for result in results if result.verdict != "passes"]
+    exact = [r.check for r in failed if r.verdict == "broken" and not r.check.startswith("learns-")]
+    for result in failed:
+        causes = [r.check for r in failed if r.check in CHECKS[result.check].follows]
+        if result.check.startswith("learns-"):
+            causes = exact or [r.check for r in failed if r.check.startswith("learns-")]
+        result.explained_by = next((name for name in causes if name != result.check), "")
+        if result.explained_by and names_of(results).index(result.explained_by) > names_of(results).index(result.check):
+            result.explained_by = ""
+
+
+def names_of(results: list[Result]) -> list[str]:
+    return [result.check for result in results]
+
+
+def report(file: Path, results: list[Result]) -> str:
+    """The verdict, then what is wrong, the most likely cause first, then all checks."""
+    groups = {verdict: [r for r in results if r.verdict == verdict] for verdict in VERDICTS}
+    counts = ", ".join(f"{len(groups[verdict])} {verdict}" for verdict in VERDICTS if groups[verdict])
+    worst = next(verdict for verdict in VERDICTS if groups[verdict])
+    lines = [f"{file.name}: {worst} ({counts})"]
+    for verdict in VERDICTS[:3]:
+        own = [r for r in groups[verdict] if not r.explained_by or by_verdict(results, r.explained_by) != verdict]
+        for number, result in enumerate(own):
+            first = verdict == "broken" and number == 0
+            lines += ["", f"{verdict}: {result.section}, {result.check}" + " (most likely the cause)" * (first and len(own) > 1)]
+            lines += [f"    {result.hint}"] * bool(result.hint)
+            found = f"    measured {result.measured}; expected {result.expected}"
+            lines.append(found if result.expected else f"    {result.measured}")
+            same = [r.check for r in groups[verdict] if r.explained_by == result.check]
+            lines += [f"    explains as well: {', '.join(same)}"] * bool(same)
+    lines.append("")
+    for result in results:
+        lines.append(f"{result.verdict:16}{result.check:34}{result.measured}")
+    return "\n".join(lines)
+
+
+def by_verdict(results: list[Result], name: str) -> str:
+    return next(result.verdict for result in results if result.check == name)
 
 
 def main(options: Options) -> int:
     unknown = [name for name in options.only if name not in CHECKS]
     if unknown:
         fail(f"--only {' '.join(unknown)}: no such check; --list shows them")
-    subject, results, started = open_subject(options.file, options.seed), [], time.time()
+    subject, started = open_subject(options.file, options.seed), time.time()
+    trained = run_check(subject, "trains")  # only then its kind is known
     names = [name for name in CHECKS if subject.applies(name)]
     foreign = [name for name in options.only if name not in names]
-    if foreign:
-        fail(
-            f"--only {' '.join(foreign)}: not for a file such as {options.file}; --list shows those that are"
-        )
+    if foreign and trained.verdict == "passes":
+        fail(f"--only {' '.join(foreign)}: not for a file such as {options.file}; --list shows those that are")
     names = [name for name in names if name in (options.only or names)]
+    if options.exact:
+        names = [name for name in names if not name.startswith("learns-")]
     if options.list:
         for name in names:
-            entry = CHECKS[name]
-            print(
-                f"{name:32}{entry.section:13}{' '.join((entry.function.__doc__ or '').split('.')[0].split())}"
-            )
+            about = " ".join((CHECKS[name].function.__doc__ or "").split())
+            print(f"{name:34}{CHECKS[name].section:16}{about}")
         return 0
-    line = "{:6}{:32}{:46.45}{:28}{}".format
-    if not options.json:
-        print(line("", "check", "measured", "expected", "section"))
-    for name in names:
-        result = run_check(subject, name)
-        results.append(result)
-        if not options.json:
-            print(
-                line(
-                    "pass" if result.passed else "FAIL",
-                    name,
-                    result.measured,
-                    result.expected,
-                    result.section,
-                )
-            )
-            if not result.passed:
-                print(f"      look at {result.section}: {result.hint}", flush=True)
-        if name == "trains" and not result.passed:
-            break  # whatever else is measured would only show this again
-    failed = sum(not result.passed for result in results)
+    results = [trained] if trained.verdict != "passes" else run_all(subject, names)
+    explain(results)
     if options.json:
         print(json.dumps([asdict(result) for result in results], indent=2))
     else:
-        print(
-            f"{len(results)} checks, {failed} failed, {time.time() - started:.0f} s, seed {options.seed}"
-        )
-    return int(failed > 0)
+        print(report(options.file, results))
+        print(f"{len(results)} checks, {time.time() - started:.0f} s, seed {options.seed}")
+    verdicts = {result.verdict for result in results}
+    return int("broken" in verdicts or (options.strict and "differs" in verdicts))
 
 
 if __name__ == "__main__":

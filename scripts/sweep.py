@@ -14,6 +14,7 @@ import contextlib
 import fcntl
 import functools
 import importlib.util
+import inspect
 import io
 import itertools
 import json
@@ -29,19 +30,17 @@ import sys
 import tarfile
 import tempfile
 import time
+import warnings
 from collections import Counter, deque
 from collections.abc import Iterator
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 
 import tyro
 
 OURS = "exp_name", "env_id", "seed", "runs_dir"  # flags the sweep itself gives to every run
-ELSEWHERE = (
-    "runs_dir",
-    "resume",
-    "track",
-)  # flags in which two runs may differ and still be the same run
+# flags in which two runs may differ and still be the same run
+ELSEWHERE = ("runs_dir", "resume", "track", "wandb_project_name", "wandb_entity")
 
 
 @dataclass
@@ -118,6 +117,29 @@ def parse(script: Path, module, flags: list[str]):
             1:2
         ]  # between the title and the hints
         check(False, f"{script} does not take the flags: {''.join(said)}")
+
+
+def dry_start(script: Path, module, args) -> None:
+    """What train() says of the machine and the environment before its first step, such as an id that is not there: with
+    a stop signal beforehand it makes everything, takes no step and ends. Its run folder is thrown away."""
+    if not hasattr(module, "train") or "stop" not in inspect.signature(module.train).parameters:
+        return
+    wandb = not getattr(args, "track", False) or importlib.util.find_spec("wandb")
+    check(wandb, "--track needs a package: pip install wandb")
+    away = {"resume": "", "track": False, "device": "cpu"}
+    away = {name: value for name, value in away.items() if hasattr(args, name)}
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            with (
+                contextlib.redirect_stdout(io.StringIO()),
+                contextlib.redirect_stderr(io.StringIO()),
+            ):
+                module.train(replace(args, runs_dir=folder, **away), [signal.SIGTERM])
+        except SystemExit as end:
+            check(not isinstance(end.code, str), f"{script}: {end.code}")
+        except Exception:  # a fault in the script: the runs will show it, with its traceback
+            pass
 
 
 def plain(content: dict) -> dict:
@@ -198,10 +220,8 @@ def expand(options: Options, common: list[str]) -> list[Job]:
                     chosen, label = chosen + flag, label + "=".join(flag)[1:].replace("/", "-")
             flags = ["--exp-name", label, *given, *chosen]
             args = parse(script, module, flags)
-            if seed == seeds[0] and not options.ray and hasattr(module, "check_args"):
-                module.check_args(
-                    args
-                )  # the script's own line and status 2, such as for an environment not there
+            if seed == seeds[0] and not options.ray:
+                dry_start(script, module, args)
             defaults = {
                 field.name: field.default
                 for field in fields(module.Args)
@@ -518,12 +538,8 @@ def declare(jobs: list[Job], runs_dir: Path) -> None:
 @functools.cache
 def commit_of(script: Path) -> str:
     """As the script records it."""
-    git = "git describe --always --dirty --exclude '*'"
-    folder = script.resolve().parent
-    return (
-        subprocess.run(git, shell=True, capture_output=True, text=True, cwd=folder).stdout.strip()
-        or "unknown"
-    )
+    git = ["git", "-C", str(script.resolve().parent), "describe", "--always", "--dirty"]
+    return subprocess.run(git, capture_output=True, text=True).stdout.strip() or "unknown"
 
 
 def table(jobs: list[Job], times: list[float]) -> list[str]:

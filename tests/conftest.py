@@ -1,4 +1,4 @@
-"""Helpers shared by the tests: load an algorithm's file, run one as a user would, read what a run left."""
+"""Helpers shared by the tests: load an algorithm's file, run one as a user would, read what is left."""
 
 import importlib.util
 import os
@@ -7,23 +7,30 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gymnasium as gym
 import pytest
 import torch
 import toy_envs
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))  # for envs:NAME and benchmarks.MODULE:NAME
 ALGOS = ROOT / "algos"
-NAMES = ["ppo_continuous", "rpo_continuous"]
-CLASSIC = ["ppo", "dqn", "reinforce"]
+NAMES = ["ppo_continuous", "rpo_continuous", "ppo_squashed"]  # actions in a Box
+CLASSIC = ["ppo", "dqn", "reinforce"]  # Discrete actions
 PIXELS = ["ppo_pixels", "dqn_pixels"]
 ATARI = ["ppo_atari", "a2c_atari", "dqn_atari"]
+EVERY = NAMES + CLASSIC + PIXELS + ATARI
+VARIANTS = ["rpo_continuous", "ppo_squashed"]  # their parent's train(), as test_files.py proves
+
+
+def script(name: str) -> Path:
+    return ALGOS / f"{name}.py"
 
 
 def load(name: str):
     """A fresh module of algos/name.py, so that what one test patches never reaches another."""
-    spec = importlib.util.spec_from_file_location(name, ALGOS / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, script(name))
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
@@ -35,76 +42,48 @@ def no_noise(algo) -> dict:
     return {"rpo_alpha": 0.0} if hasattr(algo.Args, "rpo_alpha") else {}
 
 
-def tiny(algo, folder, **flags):
-    """Args of a run that takes a fraction of a second."""
-    small = {
-        "env_id": "Pendulum-v1",
-        "env_backend": "gymnasium",
-        "runs_dir": str(folder / "runs"),
-        "num_envs": 2,
-    }
-    small |= {
-        "num_steps": 8,
-        "num_minibatches": 2,
-        "update_epochs": 2,
-        "total_timesteps": 64,
-        "eval_episodes": 2,
-    }
-    return algo.Args(**(small | flags))
+def toy(algo, name: str = "Counter") -> str:
+    """The id of a toy environment as the file takes it; the Atari files play FakeAtari anyhow."""
+    if algo.__name__ in ATARI:
+        return "BreakoutNoFrameskip-v4"
+    kind = "" if algo.__name__ in NAMES else "Pixels" if algo.__name__ in PIXELS else "Discrete"
+    return f"{name}{kind}-v0"
 
 
-def tiny_classic(algo, folder, **flags):
-    """The same for the files for discrete actions; the small flags that a file does not have are left out. Files for
-    pixels get the toy environments in pictures."""
-    small = {
-        "env_id": "CartPole-v1",
-        "env_backend": "gymnasium",
-        "runs_dir": str(folder / "runs"),
-        "num_envs": 2,
-    }
-    small |= {
-        "num_steps": 8,
-        "num_minibatches": 2,
-        "update_epochs": 2,
-        "total_timesteps": 64,
-        "eval_episodes": 2,
-    }
-    small |= {
-        "buffer_size": 64,
-        "learning_starts": 8,
-        "batch_size": 4,
-        "train_frequency": 4,
-        "eval_frequency": 0,
-    }
-    small = {key: value for key, value in small.items() if hasattr(algo.Args, key)} | flags
-    if algo.__name__ in PIXELS:
-        small["env_id"] = small["env_id"].replace("Discrete-v0", "Pixels-v0")
-    return algo.Args(**small)
+def tiny(algo, folder: Path, **flags):
+    """Args of a run of a fraction of a second; small flags that a file does not have are left out."""
+    small = {"runs_dir": str(folder / "runs"), "torch_threads": 1, "precision": "float32"}
+    small |= {"env_id": toy(algo), "env_backend": "gymnasium", "num_envs": 2, "eval_episodes": 2}
+    small |= {"num_steps": 8, "num_minibatches": 2, "update_epochs": 2, "eval_frequency": 0}
+    small |= {"buffer_size": 64, "learning_starts": 8, "batch_size": 4, "train_frequency": 4}
+    small["total_timesteps"] = 28 if algo.__name__ in ATARI else 64
+    return algo.Args(**{key: value for key, value in small.items() if has(algo, key)} | flags)
 
 
-def tiny_atari(algo, folder, **flags):
-    """The same for the Atari files; flags that a file does not have are left out."""
-    small = {
-        "runs_dir": str(folder / "runs"),
-        "precision": "float32",
-        "torch_threads": 1,
-        "num_envs": 2,
-    }
-    small |= {
-        "num_steps": 8,
-        "num_minibatches": 2,
-        "update_epochs": 2,
-        "total_timesteps": 28,
-        "eval_episodes": 2,
-    }
-    small |= {"buffer_size": 64, "learning_starts": 8, "batch_size": 4, "exploration_fraction": 1.0}
-    return algo.Args(
-        **({key: value for key, value in small.items() if hasattr(algo.Args, key)} | flags)
-    )
+def longer(algo, **flags) -> tuple[int, dict]:
+    """A factor, and flags in whose numbers of steps it is: iterations of DQN are 1,000 steps long."""
+    factor = 1
+    if algo.__name__.startswith("dqn"):
+        factor, flags = 30, flags | {"train_frequency": 20}
+    scaled = {"total_timesteps", "eval_frequency", "checkpoint_frequency", "train_frequency"}
+    return factor, {key: value * factor if key in scaled else value for key, value in flags.items()}
+
+
+def has(algo, flag: str) -> bool:
+    return flag in algo.Args.__dataclass_fields__
+
+
+def flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def as_flags(args, *names: str) -> list:
+    """The command line of some fields of Args."""
+    return [part for name in names for part in (flag(name), getattr(args, name))]
 
 
 def command_line(*flags, script: str | Path, cwd: Path, **variables: str) -> subprocess.Popen:
-    """Start `python script --flags` in the folder cwd, one thread, nothing of this repository on the path."""
+    """Start `python script --flags` in the folder cwd, one thread, nothing of ours on the path."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     environment |= {"OMP_NUM_THREADS": "1"} | variables
     command = [sys.executable, str(script), *map(str, flags)]
@@ -119,37 +98,37 @@ def run_folder(folder: Path) -> Path:
     return run
 
 
-def read_checkpoint(run: Path) -> dict:
-    return torch.load(run / "checkpoint.pt", map_location="cpu", weights_only=True)
+def read_checkpoint(run: Path, name: str = "checkpoint.pt") -> dict:
+    return torch.load(run / name, map_location="cpu", weights_only=True)
+
+
+def events(run: Path) -> list:
+    """What TensorBoard shows: the files in the order of opening; a restart purges what comes after its step.
+
+    TensorBoard sorts the names as text, which is the order of opening only if a second lies between."""
+    files = sorted(run.glob("events*"), key=lambda f: [int(f.name.split(".")[i]) for i in (3, -1)])
+    kept = []
+    for file in files:
+        for event in LegacyEventFileLoader(str(file)).Load():
+            if event.HasField("session_log"):
+                kept = [old for old in kept if old.step < event.step]
+            kept.append(event)
+    return kept
 
 
 def scalars(run: Path) -> dict[str, list[tuple[int, float]]]:
-    """{tag: [(step, value), ...]} as TensorBoard shows it."""
-    events = EventAccumulator(str(run), size_guidance={"scalars": 0}).Reload()
-    return {
-        tag: [(event.step, event.value) for event in events.Scalars(tag)]
-        for tag in events.Tags()["scalars"]
-    }
+    """{tag: [(step, value), ...]}"""
+    tags = {}
+    for event in events(run):
+        for value in event.summary.value:
+            if value.HasField("simple_value"):
+                tags.setdefault(value.tag, []).append((event.step, value.simple_value))
+    return tags
 
 
-def seeds_1_1_2(algo, tiny, folder: Path, **flags) -> tuple[list, list]:
-    """Evaluations and logged scalars, but for the speed, of two runs with seed 1 and one with seed 2."""
-    returns, logged = [], []
-    for i, seed in enumerate((1, 1, 2)):
-        returns.append(algo.train(tiny(algo, folder / str(i), seed=seed, **flags))["eval_returns"])
-        logged.append(scalars(run_folder(folder / str(i))))
-        del logged[-1]["charts/SPS"]
-    return returns, logged
-
-
-def is_disturbed_by_evaluations(algo, tiny, folder: Path, frequency: int, **flags) -> bool:
-    """Whether a run that evaluates on the way ends with other weights than one that does not."""
-    agents = []
-    for name, every in (("without", 0), ("with", frequency)):
-        algo.train(tiny(algo, folder / name, eval_frequency=every, **flags))
-        agents.append(read_checkpoint(run_folder(folder / name))["agent"])
-    assert len(scalars(run_folder(folder / "with"))["eval/episodic_return"]) > 2
-    return not all(torch.equal(agents[0][key], agents[1][key]) for key in agents[0])
+def equal(one: dict, other: dict) -> bool:
+    """Whether two state_dicts hold the same numbers."""
+    return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
 
 
 def spy(monkeypatch, algo, name: str, before) -> None:
@@ -161,6 +140,50 @@ def spy(monkeypatch, algo, name: str, before) -> None:
         return original(*args, **kwargs)
 
     monkeypatch.setattr(algo, name, wrapper)
+
+
+def cheap(algo, monkeypatch) -> None:
+    """Make the file's network for pictures one that costs little."""
+
+    class Shrink(torch.nn.AvgPool2d):
+        def forward(self, obs):
+            return super().forward(obs.float() / 255)
+
+    class Cheap(algo.Agent):
+        def __init__(self, *args):
+            super().__init__(*args)
+            layers = Shrink(12), torch.nn.Flatten(), torch.nn.LazyLinear(512)
+            self.network = torch.nn.Sequential(*layers)
+            self.network(torch.zeros(1, 4, 84, 84))
+
+    monkeypatch.setattr(algo, "Agent", Cheap)
+
+
+def fake_atari(algo, monkeypatch) -> None:
+    """FakeAtari in place of the emulator."""
+    monkeypatch.setattr(algo, "AtariVectorEnv", toy_envs.FakeAtari)
+    toy_envs.FakeAtari.rows.clear()
+
+
+@pytest.fixture(params=[name for name in EVERY if name not in VARIANTS])
+def every(request, monkeypatch):
+    """Each file but the variants; those for Atari with FakeAtari and a network that costs little."""
+    algo = load(request.param)
+    if request.param in ATARI:
+        fake_atari(algo, monkeypatch)
+        cheap(algo, monkeypatch)
+    return algo
+
+
+def files(*names):
+    """Run a test with these files only."""
+    fixture = {**dict.fromkeys(NAMES, "algo"), **dict.fromkeys(CLASSIC + PIXELS, "classic")}
+    return pytest.mark.parametrize(fixture.get(names[0], "atari"), names, indirect=True)
+
+
+def every_of(*names):
+    """Run a test that takes `every` with these files only."""
+    return pytest.mark.parametrize("every", names, indirect=True)
 
 
 @pytest.fixture(params=NAMES)
@@ -178,58 +201,32 @@ def atari(request):
     return load(request.param)
 
 
-def only(*names):
-    """Run a test with these of the Atari files, or of those for discrete actions."""
-    return pytest.mark.parametrize(
-        "atari" if names[0] in ATARI else "classic", names, indirect=True
-    )
-
-
 @pytest.fixture
-def fake(atari, monkeypatch):
-    """The file with FakeAtari in place of the emulator."""
-    monkeypatch.setattr(atari, "AtariVectorEnv", toy_envs.FakeAtari)
-    toy_envs.FakeAtari.rows.clear()
+def small(atari, monkeypatch):
+    """An Atari file with FakeAtari and a network that costs little."""
+    fake_atari(atari, monkeypatch)
+    cheap(atari, monkeypatch)
     return atari
 
 
-def cheap(algo, monkeypatch) -> None:
-    """Make the file's network one that costs little."""
-
-    class Shrink(torch.nn.AvgPool2d):
-        def forward(self, obs):
-            return super().forward(obs / 255)
-
-    class Cheap(algo.Agent):
-        def __init__(self, *args):
-            super().__init__(*args)
-            self.network = torch.nn.Sequential(
-                Shrink(12), torch.nn.Flatten(), torch.nn.Linear(196, 512)
-            )
-
-    monkeypatch.setattr(algo, "Agent", Cheap)
-
-
 @pytest.fixture
-def small(fake, monkeypatch):
-    """The file with FakeAtari and a network that costs little."""
-    cheap(fake, monkeypatch)
-    return fake
+def registered():
+    """Register an environment for the length of a test; the wrapped class is made anew each time."""
+    ids = []
 
+    def register(env_id: str, entry_point) -> str:
+        gym.register(env_id, entry_point=entry_point, disable_env_checker=True)
+        ids.append(env_id)
+        return env_id
 
-def pytest_collection_modifyitems(config, items):
-    """Leave the mutations out, unless they are asked for by path or by -m."""
-    if not config.option.markexpr and not any(
-        "mutations" in arg for arg in config.invocation_params.args
-    ):
-        out = [item for item in items if item.get_closest_marker("mutations")]
-        config.hook.pytest_deselected(items=out)
-        items[:] = [item for item in items if item not in out]
+    yield register
+    for env_id in ids:
+        del gym.registry[env_id]
 
 
 @pytest.fixture(autouse=True)
 def same_process_state():
-    """One thread, a fixed generator, and the signal handlers back in place after a run that stopped half-way."""
+    """One thread, a fixed generator, and the signal handlers back in place afterwards."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -11,7 +11,7 @@ so global_step is 14, then 28. Rewards are 3 0 -2 5 0 1 -4 (times 2 where i = 1)
 import numpy as np
 import pytest
 import torch
-from conftest import only, run_folder, scalars, spy, tiny_atari
+from conftest import files, run_folder, scalars, spy, tiny
 from toy_envs import FakeAtari
 
 GAMMA, LAMBDA, T = 0.9, 0.8, 8
@@ -50,27 +50,26 @@ def record(small, monkeypatch, tmp_path):
 
         def before_update(agent, *rest):
             updates.append(
-                [copy(part) if not isinstance(part, tuple) else [*map(copy, part)] for part in rest]
+                [
+                    [*map(copy, part)] if isinstance(part, tuple | list) else copy(part)
+                    for part in rest
+                ]
             )
 
         spy(monkeypatch, small, "update", before_update)
-        summary = small.train(tiny_atari(small, tmp_path, gamma=GAMMA, **flags))
+        summary = small.train(tiny(small, tmp_path, gamma=GAMMA, **flags))
         return summary, updates
 
     return run
 
 
-def outcome(i, game, step, life_loss=True, clip=True, bootstrap=True) -> tuple[int, bool, bool]:
+def outcome(i, game, step, life_loss=True, clip=True) -> tuple[int, bool, bool]:
     """Reward, terminal (worth nothing to the learner) and truncated of the row (i, game, step)."""
     reward, last = FakeAtari.reward(i, step + 1), step + 1 == FakeAtari.length(i, game)
     before, after = (FakeAtari.lives(i, game, s) for s in (step, step + 1))
     terminal = last and game % 2 == 0 or life_loss and 0 < after < before
     truncated = last and game % 2 == 1
-    return (
-        int(np.sign(reward)) if clip else reward,
-        terminal or truncated and not bootstrap,
-        truncated,
-    )
+    return int(np.sign(reward)) if clip else reward, terminal, truncated
 
 
 def rows_of(rollout: int, valid: bool = True) -> list[tuple[int, int, int]]:
@@ -131,24 +130,26 @@ def test_logged_returns_lengths_and_steps(small, record, tmp_path):
     assert len(FakeAtari.rows) == 28
 
 
-@only("ppo_atari", "a2c_atari")
+@files("ppo_atari", "a2c_atari")
 def test_batch_holds_what_happened(small, record):
-    """Would break: a reset row that is trained on, a row dropped or shifted, an action other than the one played."""
+    """Would break: a reset row that is trained on, a row dropped or shifted, an action other than the one
+    played. A2C's batch has the reset rows, with a weight of none."""
     _, updates = record()
     assert len(updates) == 2
-    for number, (_, _, batch, *rest) in enumerate(updates):
-        obs, actions, valids = batch[0], batch[1], rest[0] if rest[0] is not None else batch[3]
-        valid_rows = valids if small.__name__ == "ppo_atari" else batch[3].nonzero().squeeze(-1)
-        assert obs.shape == (16, 4, 84, 84) and obs.dtype == torch.uint8
+    for number, (_, _, batch, *_) in enumerate(updates):
+        obs, actions = batch[0], batch[1]
+        if small.__name__ == "a2c_atari":
+            obs, actions = obs[batch[3] > 0], actions[batch[3] > 0]
+        assert obs.shape == (14, 4, 84, 84) and obs.dtype == torch.uint8
         played = {row[:3]: row[3] for row in FakeAtari.rows}
-        assert [tuple(shown(obs[row])) for row in valid_rows] == [
+        assert [tuple(shown(stack)) for stack in obs] == [
             tuple(stack_of(*row)) for row in rows_of(number)
         ]
-        assert [int(actions[row]) for row in valid_rows] == [played[row] for row in rows_of(number)]
+        assert actions.tolist() == [played[row] for row in rows_of(number)]
     assert len(set(played.values())) > 1
 
 
-def reference(rollout: int, bootstrap=True, lam=LAMBDA, life_loss=True, clip=True) -> dict:
+def reference(rollout: int, lam=LAMBDA, life_loss=True, clip=True) -> dict:
     """{row: advantage} of the rows of a rollout, in float64, forward in time from each row."""
 
     def value(game, step):
@@ -158,7 +159,7 @@ def reference(rollout: int, bootstrap=True, lam=LAMBDA, life_loss=True, clip=Tru
     for i, game, start in rows:
         advantage, weight, step = 0.0, 1.0, start
         while (i, game, step) in rows:
-            reward, terminal, truncated = outcome(i, game, step, life_loss, clip, bootstrap)
+            reward, terminal, truncated = outcome(i, game, step, life_loss, clip)
             following = 0.0 if terminal else value(game, step + 1)
             advantage += weight * (reward + GAMMA * following - value(game, step))
             if terminal:
@@ -170,22 +171,17 @@ def reference(rollout: int, bootstrap=True, lam=LAMBDA, life_loss=True, clip=Tru
 
 FLAGS = [
     {},
-    {"bootstrap_truncation": False},
     {"terminal_on_life_loss": False},
     {"clip_reward": False},
 ]
 
 
-@only("ppo_atari", "a2c_atari")
+@files("ppo_atari", "a2c_atari")
 @pytest.mark.parametrize("flags", FLAGS, ids=str)
 def test_advantages_and_targets(small, record, flags):
     """Would break: a truncated game bootstrapped from the next game's first observation, or from nothing; a life loss
     that ends nothing, or the game. The n-step return is the advantage with lambda = 1 above the value."""
-    names = {
-        "bootstrap_truncation": "bootstrap",
-        "terminal_on_life_loss": "life_loss",
-        "clip_reward": "clip",
-    }
+    names = {"terminal_on_life_loss": "life_loss", "clip_reward": "clip"}
     ppo = small.__name__ == "ppo_atari"
     _, updates = record(**flags, **({"gae_lambda": LAMBDA} if ppo else {}))
     for number, (_, _, batch, *_) in enumerate(updates):
@@ -203,7 +199,7 @@ def test_advantages_and_targets(small, record, flags):
                 assert batch[5][at] == values[at]
 
 
-@only("ppo_atari")
+@files("ppo_atari")
 def test_stored_log_probabilities_are_those_of_the_draws(small, record):
     """Would break: a log-probability of another action or under other weights."""
     agents = []
@@ -216,7 +212,7 @@ def test_stored_log_probabilities_are_those_of_the_draws(small, record):
     small.Agent.__init__ = keep
     _, updates = record(learning_rate=1e-30)
     for _, _, batch, *_ in updates:
-        _, logprob, _, _ = agents[0].get_action_and_value(batch[0], batch[1])
+        _, logprob, *_ = agents[0].get_action_and_value(batch[0], batch[1])
         torch.testing.assert_close(logprob, batch[2])
 
 
@@ -233,34 +229,30 @@ def replay(small, monkeypatch):
     return made
 
 
-@only("dqn_atari")
+@files("dqn_atari")
 @pytest.mark.parametrize("flags", FLAGS, ids=str)
 def test_replay_holds_what_happened(small, record, replay, flags):
     """Would break: a life loss taken for the game's end, a reset row that is drawn, an action of another row."""
     record(**flags)
     (replay,) = replay
-    names = {
-        "bootstrap_truncation": "bootstrap",
-        "terminal_on_life_loss": "life_loss",
-        "clip_reward": "clip",
-    }
+    names = {"terminal_on_life_loss": "life_loss", "clip_reward": "clip"}
     flags, played = (
         {names[flag]: on for flag, on in flags.items()},
         {row[:3]: row for row in FakeAtari.rows},
     )
-    assert (replay.filled, replay.row, replay.rows) == (16, 16, 32)
+    assert replay.count == 16 and len(replay.frame) == 32
     for i in (0, 1):
         for t, row in enumerate(FakeAtari.timeline(i, 16)):
-            assert replay.valid[t, i] == (row is not None)
+            action, reward, terminal, valid, age = replay.rest[:, t, i]
+            assert valid == (row is not None)
             if row:
                 assert FakeAtari.decode(replay.frame[t, i]) == (i, *row)
-                assert replay.age[t, i] == min(row[1], 3)
-                assert replay.action[t, i] == played[i, *row][3]
-                reward, terminal, _ = outcome(i, *row, **flags)
-                assert (replay.reward[t, i], replay.terminal[t, i]) == (reward, terminal)
+                assert age == min(row[1], 3)
+                assert action == played[i, *row][3]
+                assert (reward, terminal) == outcome(i, *row, **flags)[:2]
 
 
-@only("dqn_atari")
+@files("dqn_atari")
 def test_batches_hold_what_happened(small, record):
     """Would break: another next observation than the true final one, a terminal state where there is none."""
     _, updates = record(batch_size=64, train_frequency=1)

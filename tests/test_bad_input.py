@@ -1,92 +1,77 @@
-"""Bad input ends in one line that names the flag, with exit status 2, before anything is created."""
+"""Bad input ends in one sentence that names the flag and a way out, before anything is created."""
 
 import importlib.util
+import re
 import sys
 
+import gymnasium as gym
+import numpy as np
 import pytest
-from conftest import ALGOS, command_line, load, run_folder, tiny
+import toy_envs
+from conftest import (
+    ATARI,
+    CLASSIC,
+    NAMES,
+    PIXELS,
+    command_line,
+    every_of,
+    flag,
+    has,
+    load,
+    run_folder,
+    script,
+    tiny,
+)
 
-# flags, and what the line has to contain beside the first flag
-BAD = [
-    ({"env_id": "Pendulum-v11"}, ["Pendulum-v1"]),
-    ({"env_id": "pendulum"}, ["nearest"]),
-    ({"env_id": "BipedalWaker-v3"}, ["BipedalWalker-v3"]),
-    ({"env_id": ""}, []),
-    ({"env_id": "no_such_module:Pendulum-v1"}, ["PYTHONPATH"]),
-    ({"env_id": "Pendulum-v1@!"}, []),
-    (
-        {"env_id": "WalkerWalk-v1"},
-        ["gymnasium"],
-    ),  # tiny() asks for Gymnasium, which does not have it
-    ({"env_id": "Counter-v0", "env_backend": "envpool"}, ["envpool"]),
-    ({"env_id": "CartPole-v1"}, ["ppo.py"]),  # Discrete actions
-    ({"env_id": "CartPole-v1", "env_backend": "envpool"}, ["ppo.py"]),
-    ({"env_id": "FrozenLake-v1"}, []),  # Discrete observations
-    ({"env_id": "Blackjack-v1"}, []),  # a tuple
-    ({"squash": True, "env_id": "Unbounded-v0"}, ["bounds"]),
-    ({"num_minibatches": 3}, ["16"]),
-    ({"num_minibatches": 32}, []),
-    ({"num_minibatches": 16}, []),  # one row each, whose standardised advantage is not a number
-    ({"total_timesteps": 15}, ["16"]),
-    *[
-        ({name: value}, [])
-        for value in (0, -1)
-        for name in (
-            "num_envs",
-            "num_steps",
-            "num_minibatches",
-            "update_epochs",
-            "total_timesteps",
-            "eval_episodes",
-            "checkpoint_frequency",
-            "torch_threads",
-        )
-    ],
-    ({"learning_rate": 0.0}, []),
-    ({"learning_rate": -1e-3}, []),
-    ({"learning_rate": float("nan")}, []),
-    ({"max_grad_norm": -1.0}, []),
-    ({"clip_coef": 0.0}, []),
-    ({"gamma": 1.01}, ["[0, 1]"]),
-    ({"gae_lambda": -0.1}, ["[0, 1]"]),
-    ({"eval_frequency": -1}, []),
-    ({"seed": -1}, []),
-    ({"seed": 2**40}, []),
-    ({"device": "cuda"}, ["auto"]),
-    ({"device": "mps"}, ["auto"]),
-    ({"track": True}, ["wandb"]),
-    ({"capture_video": True}, ["moviepy"]),
-    ({"resume": "no/such/run"}, ["no/such/run"]),
+NAN, INF = float("nan"), float("inf")
+COUNTS = "num_envs num_steps num_minibatches update_epochs total_timesteps eval_episodes batch_size"
+COUNTS += " checkpoint_frequency eval_max_steps train_frequency target_network_frequency"
+COUNTS += " buffer_size learning_starts"
+SHARES = "gamma gae_lambda start_e end_e eval_e tau exploration_fraction rms_alpha"
+RATES = "learning_rate max_grad_norm clip_coef vf_coef rpo_alpha rpo_alpha_final rms_eps"
+ALONE = [  # what is wrong whatever the other flags are
+    *[(name, value) for name in COUNTS.split() for value in (0, -1)],
+    *[(name, value) for name in SHARES.split() for value in (-0.1, 1.1, NAN)],
+    *[(name, value) for name in RATES.split() for value in (-1e-3, NAN, INF)],
+    *[(name, -1) for name in ("eval_frequency", "torch_threads", "seed")],
+    ("seed", 2**40),
+]
+TOGETHER = [  # and what does not fit the flags of tiny(), 2 environments with 8 steps a rollout
+    ("num_steps", 1, "2"),
+    ("num_minibatches", 3, "16"),
+    ("num_minibatches", 16, "16"),  # one row each, whose standardised advantage is not a number
+    ("total_timesteps", 15, "--num-steps"),
+    ("buffer_size", 5, ""),
+    ("learning_starts", 2, ""),
+    ("learning_starts", 65, ""),
+    ("learning_starts", 64, ""),
 ]
 
 
-def refused(algo, args, capsys, folder, *words: str) -> str:
-    """The one line on stderr; fails unless the run is refused as it should be."""
-    with pytest.raises(SystemExit) as stopped:
-        algo.train(args)
-    output, errors = capsys.readouterr()
-    assert stopped.value.code == 2
-    assert len(errors.splitlines()) == 1, errors
-    assert [word for word in words if word not in errors] == [], errors
-    assert output == ""
-    assert list(folder.iterdir()) == []
-    return errors
+def test_refused_values(every, tmp_path):
+    """Would break: a run that fails after an hour, or trains on a rate that is no number."""
+    for name, value, *words in ALONE + TOGETHER:
+        if not has(every, name):
+            continue
+        if name == "total_timesteps" and value > 0 and not has(every, "num_steps"):
+            continue
+        with pytest.raises(ValueError) as refused:
+            tiny(every, tmp_path, **{name: value})
+            pytest.fail(f"{flag(name)} {value} is accepted")
+        message = str(refused.value)
+        named = [flag(name), "--learning-starts"]  # which hangs together with the replay's size
+        assert any(word in message for word in named) and "\n" not in message, message
+        assert all(word in message for word in words), message
+    assert list(tmp_path.iterdir()) == []
 
 
-def flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"), BAD, ids=lambda value: str(value) if isinstance(value, dict) else ""
-)
-def test_refused(algo, monkeypatch, tmp_path, capsys, flags, words):
-    """Would break: a traceback, a run that fails after an hour, an empty run folder."""
-    for package in ("wandb", "moviepy"):
-        hide(monkeypatch, package)
-    for device in ("cuda", "mps", "backends.mps"):
-        monkeypatch.setattr(f"torch.{device}.is_available", lambda: False)
-    refused(algo, tiny(algo, tmp_path, **flags), capsys, tmp_path, flag(next(iter(flags))), *words)
+@every_of("dqn_atari", "dqn", "dqn_pixels")
+def test_steps_that_train_nothing(every, tmp_path):
+    """Would break: 3,000 steps with --learning-starts 80,000: no update, and no word."""
+    for total in (7, 8):
+        with pytest.raises(ValueError, match="--learning-starts"):
+            tiny(every, tmp_path, total_timesteps=total, learning_starts=8)
+    tiny(every, tmp_path, total_timesteps=9, learning_starts=8)
 
 
 def hide(monkeypatch, package: str) -> None:
@@ -107,52 +92,142 @@ def hide(monkeypatch, package: str) -> None:
     monkeypatch.setattr(sys, "meta_path", [Nowhere(), *sys.meta_path])
 
 
-def test_envpool_not_installed(algo, monkeypatch, tmp_path, capsys):
-    """Would break: a traceback on the platforms for which EnvPool has no wheel, or no training at all there."""
+def refused(algo, folder, *words: str, **flags) -> None:
+    """One line from train(), with nothing created."""
+    with pytest.raises(SystemExit) as stopped:
+        algo.train(tiny(algo, folder, **flags))
+    message = str(stopped.value)
+    assert len(message.splitlines()) == 1, message
+    assert [word for word in words if word not in message] == [], message
+    assert list(folder.iterdir()) == []
+
+
+def test_what_the_machine_lacks(monkeypatch, tmp_path, request):
+    """Would break: a traceback of a package or a device, after the folder was made."""
+    for package in ("wandb", "moviepy"):
+        hide(monkeypatch, package)
+    every = request.getfixturevalue("every")
+    for device in ("cuda", "mps"):
+        monkeypatch.setattr(f"torch.{device}.is_available", lambda: False)
+        refused(every, tmp_path, "--device", device, "auto", device=device)
+    refused(every, tmp_path, "--track", "pip install wandb", track=True)
+    if has(every, "capture_video"):
+        refused(every, tmp_path, "pip install moviepy", capture_video=True)
+    refused(every, tmp_path, "--resume", "no/such/run", resume="no/such/run")
+
+
+@every_of(*NAMES[:1], *CLASSIC)
+def test_envpool_not_installed(every, monkeypatch, tmp_path):
+    """Would break: a traceback on the platforms for which EnvPool has no wheel, or no training there."""
     hide(monkeypatch, "envpool")
-    folder = tmp_path / "refused"
-    folder.mkdir()
-    refused(algo, tiny(algo, folder, env_backend="envpool"), capsys, folder, "envpool")
+    algo = load(every.__name__)
+    (tmp_path / "refused").mkdir()
+    refused(algo, tmp_path / "refused", "envpool", "pip install", env_backend="envpool")
     algo.train(tiny(algo, tmp_path, env_backend="auto"))
     assert (run_folder(tmp_path) / "summary.json").exists()
 
 
-@pytest.mark.parametrize("alphas", [{"rpo_alpha": -0.1}, {"rpo_alpha_final": -0.1}], ids=str)
-def test_negative_alpha(tmp_path, capsys, alphas):
-    """Would break: noise of a negative width, which is silently noise of that width or none."""
-    algo = load("rpo_continuous")
-    refused(algo, tiny(algo, tmp_path, **alphas), capsys, tmp_path, "--rpo-alpha")
+class Parts(gym.Env):
+    """Observations of several parts."""
+
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, box: bool, **parts):
+        self.observation_space = gym.spaces.Dict(parts | {"place": toy_envs.box(1)})
+        if box:
+            self.action_space = toy_envs.box(1, 1.0)
+
+    def reset(self, *, seed=None, options=None):
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), 1.0, False, False, {}
 
 
-def test_resume_of_another_environment(algo, tmp_path, capsys):
-    """Would break: weights of another shape loaded into the agent, with torch's own traceback."""
-    algo.train(tiny(algo, tmp_path / "first"))
-    capsys.readouterr()
-    folder = tmp_path / "second"
-    folder.mkdir()
-    args = tiny(algo, folder, resume=str(run_folder(tmp_path / "first")), env_id="Counter-v0")
-    refused(algo, args, capsys, folder, "--resume", "Pendulum-v1")
+KINDS = {
+    "Discrete": gym.spaces.Discrete(3),
+    "nested": gym.spaces.Dict(inner=toy_envs.box(2)),
+    "Text": gym.spaces.Text(5),
+    "Tuple": gym.spaces.Tuple([toy_envs.box(2), gym.spaces.Discrete(2)]),
+}
+
+
+@every_of(*NAMES[:1], *CLASSIC)
+@pytest.mark.parametrize("kind", KINDS)
+def test_parts_of_observations(every, kind, tmp_path, registered):
+    """Would break: advice to take a file that cannot take them either, and no word of which part it is."""
+    env_id = f"Parts{kind}-v0"
+    registered(env_id, lambda: Parts(every.__name__ in NAMES, whatnot=KINDS[kind]))
+    refused(every, tmp_path, "--env-id", "whatnot", "Box", env_id=env_id)
+
+
+VECTOR = [  # env_id, words
+    ("Pendulum-v11", "Pendulum"),
+    ("pendulum", "pendulum"),
+    ("BipedalWaker-v3", "BipedalWalker"),
+    ("no_such_module:Pendulum-v1", "no_such_module"),
+    ("Pendulum-v1@!", ""),
+    ("", ""),
+    ("WalkerWalk-v1", ""),  # EnvPool's; tiny() asks for Gymnasium
+    ("FrozenLake-v1", "Box"),  # Discrete observations
+    ("Blackjack-v1", "Box"),  # a tuple
+]
+MORE = {
+    **dict.fromkeys(NAMES, [("CartPole-v1", "ppo.py")]),
+    **dict.fromkeys(CLASSIC, [("Pendulum-v1", "ppo_continuous.py"), ("ShiftedDiscrete-v0", "5")]),
+    **dict.fromkeys(PIXELS, [("ShiftedPixels-v0", "5"), ("CartPole-v11", "CartPole"),
+                             ("Pendulum-v1", "Discrete"), ("no_such_module:Any-v0", "no_such"),
+                             ("Counter-v0", ""), ("TinyPixels-v0", "32"), ("OddPixels-v0", "38")]),
+    **dict.fromkeys(ATARI, [("BreakoutNoFramskip-v4", "BreakoutNoFrameskip"), ("Pong", ""),
+                            ("CartPole-v1", "Atari"), ("", ""), ("no_such_module:Pong-v4", "")]),
+}  # fmt: skip
+
+
+@every_of("ppo_continuous", *CLASSIC, *PIXELS, *ATARI)
+def test_environments(every, tmp_path, monkeypatch):
+    """Would break: a traceback, an empty run folder."""
+    ids = VECTOR if has(every, "env_backend") else []
+    for env_id, word in ids + MORE[every.__name__]:
+        refused(every, tmp_path, "--env-id", env_id, word, env_id=env_id)
+    if has(every, "env_backend"):
+        box = every.__name__ in NAMES
+        wrong, toy = ("CartPole-v1", "Counter-v0") if box else ("Pendulum-v1", "CounterDiscrete-v0")
+        refused(every, tmp_path, "--env-id", wrong, env_id=wrong, env_backend="envpool")
+        refused(every, tmp_path, "--env-id", toy, env_id=toy, env_backend="envpool")
+
+
+class Unbounded(toy_envs.Counter):
+    action_space = toy_envs.box(1)
+
+
+def test_squash_needs_bounds(tmp_path, registered):
+    """Would break: an action that is infinite times tanh."""
+    registered("NoBounds-v0", Unbounded)
+    algo = load("ppo_squashed")
+    refused(algo, tmp_path, "--env-id", "bound", env_id="NoBounds-v0")
+    plain = load("ppo_continuous")
+    assert np.isfinite(plain.train(tiny(plain, tmp_path, env_id="NoBounds-v0"))["eval_return_mean"])
 
 
 def test_on_the_command_line(tmp_path):
-    """Would break: warnings of a library around the line, another exit status, a traceback; all at once for speed."""
+    """tyro's box for a value, one line for the rest. Would break: a library's warnings around it, exit
+    status 0, a traceback; all at once for speed."""
     processes = {}
-    for number, (name, flags, word) in enumerate(
+    for number, (name, flags, word, status) in enumerate(
         [
-            ("ppo_continuous", ["--env-id", "Pendulum-v11"], "--env-id"),
-            ("ppo_continuous", ["--env-id", "BipedalWalker-v2"], "--env-id"),
-            ("ppo_continuous", ["--env-id", "Walker2d-v2"], "--env-id"),
-            ("ppo_continuous", ["--env-id", "CartPole-v1"], "--env-id"),
-            ("rpo_continuous", ["--env-id", "Pendulum-v1", "--num-envs", "0"], "--num-envs"),
-            ("rpo_continuous", ["--resume", "nowhere"], "--resume"),
+            ("ppo_continuous", ["--env-id", "Pendulum-v11"], "--env-id", 1),
+            ("dqn_atari", ["--total-timesteps", "100"], "--learning-starts", 2),
+            ("ppo_pixels", ["--resume", "nowhere"], "--resume", 1),
         ]
     ):
         folder = tmp_path / str(number)
         folder.mkdir()
-        processes[folder, word] = command_line(*flags, script=ALGOS / f"{name}.py", cwd=folder)
-    for (folder, word), process in processes.items():
+        process = command_line(*flags, script=script(name), cwd=folder)
+        processes[folder] = word, status, process
+    for folder, (word, status, process) in processes.items():
         output, errors = process.communicate(timeout=240)
-        assert process.returncode == 2, errors
-        assert len(errors.splitlines()) == 1 and word in errors, errors
-        assert output == ""
+        lines = [line for line in errors.splitlines() if not re.match("[╭╰│]", line)]
+        assert process.returncode == status, errors
+        assert word in errors and "Traceback" not in errors, errors
+        assert len(lines) == (status == 1) and output == "", errors
         assert list(folder.iterdir()) == []

@@ -9,6 +9,7 @@ import sys
 import pytest
 from conftest import ALGOS, ROOT, command_line
 
+FEW = "--bootstrap-reps", "20"  # resamples
 SETTINGS = {"identical": "sb3", "recommended": "zoo"}  # and what their peers are called
 
 
@@ -40,7 +41,9 @@ def test_sb3_run_folder(tmp_path):
         -2000 < summary["eval_return_mean"] < -100
         and -2000 < summary["train_return_last100"] < -100
     )
-    status, out, err = run("scripts/plot.py", "runs", "--export", "results/sb3.csv", cwd=tmp_path)
+    status, out, err = run(
+        "scripts/plot.py", "runs", "--export", "results/sb3.csv", *FEW, cwd=tmp_path
+    )
     assert status == 0, err
     with (tmp_path / "results/sb3.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row["metric"] == "charts/episodic_return"]
@@ -164,7 +167,7 @@ def test_walk(tmp_path):
         <= rows[shaken, "return_of_worst_tenth"]
         <= rows[shaken, "eval_return_median"]
     )
-    status, _, err = run("scripts/plot.py", "results/walk.csv", cwd=tmp_path)
+    status, _, err = run("scripts/plot.py", "results/walk.csv", *FEW, cwd=tmp_path)
     assert status == 0, err
 
 

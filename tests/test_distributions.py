@@ -1,10 +1,10 @@
-"""Hand-written densities, entropies and draws against torch.distributions, plain and squashed."""
+"""What the agents of rpo_continuous.py and ppo_squashed.py draw, and its densities and entropies."""
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from conftest import no_noise
+from conftest import load
 from torch.distributions import (
     AffineTransform,
     Gumbel,
@@ -20,39 +20,41 @@ SPACE = gym.spaces.Box(LOW, HIGH)
 BASES = {"normal": Normal, "laplace": Laplace, "gumbel": Gumbel}
 CDFS = {
     "normal": lambda z: 0.5 * (1 + torch.erf(z / 2**0.5)),
+    "squashed": lambda z: 0.5 * (1 + torch.erf(z / 2**0.5)),
     "laplace": lambda z: torch.where(z < 0, 0.5 * z.exp(), 1 - 0.5 * (-z).exp()),
     "gumbel": lambda z: (-(-z).exp()).exp(),
 }
-each_distribution = pytest.mark.parametrize("distribution", BASES)
-squash_or_not = pytest.mark.parametrize("squash", [False, True], ids=["plain", "squash"])
+EACH = pytest.mark.parametrize("distribution", [*BASES, "squashed"])
 
 
-def make_agent(algo, distribution: str, squash: bool = False):
+def make_agent(distribution: str):
     """An agent in float64 with locations spread over +-1 and two different scales."""
     torch.manual_seed(4)
-    flags = no_noise(algo) | {"distribution": distribution, "squash": squash, "norm_obs": False}
-    agent = algo.Agent(OBS_DIM, SPACE, algo.Args(**flags)).double()
+    squashed = distribution == "squashed"
+    algo = load("ppo_squashed" if squashed else "rpo_continuous")
+    flags = {} if squashed else {"distribution": distribution, "rpo_alpha": 0.0}
+    agent = algo.Agent(OBS_DIM, SPACE, algo.Args(norm_obs=False, **flags)).double()
     for parameter in agent.actor_mean.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
     agent.actor_logstd.data = torch.tensor([-0.7, 0.2], dtype=torch.float64)
     return agent
 
 
-def reference(agent, distribution: str, squash: bool, x):
-    base = BASES[distribution](
-        agent.actor_mean(x), agent.actor_logstd.exp().expand(len(x), -1), validate_args=False
-    )
-    if not squash:
+def reference(agent, distribution: str, x):
+    """Of what the log-probability is: the draw, or, squashed, what the environment gets."""
+    scale = agent.actor_logstd.exp().expand(len(x), -1)
+    base = BASES.get(distribution, Normal)(agent.actor_mean(x), scale, validate_args=False)
+    if distribution != "squashed":
         return base
     low, high = torch.tensor(LOW, dtype=torch.float64), torch.tensor(HIGH, dtype=torch.float64)
     squasher = [TanhTransform(), AffineTransform((high + low) / 2, (high - low) / 2)]
     return TransformedDistribution(base, squasher, validate_args=False)
 
 
-def integral(distribution: str, mean: float, std: float, low: float, high: float) -> float:
+def integral(mean: float, std: float, low: float, high: float) -> float:
     """Entropy of the squashed action, by numerical integration over the unsquashed one."""
-    u = mean + std * torch.linspace(-12, 40, 400_001, dtype=torch.float64)
-    log_density = BASES[distribution](mean, std, validate_args=False).log_prob(u)
+    u = mean + std * torch.linspace(-12, 12, 200_001, dtype=torch.float64)
+    log_density = Normal(mean, std, validate_args=False).log_prob(u)
     log_slope = np.log((high - low) / 2) - 2 * torch.log(torch.cosh(u))
     return torch.trapezoid(log_density.exp() * (log_slope - log_density), u).item()
 
@@ -69,18 +71,15 @@ def kolmogorov_smirnov(uniform: torch.Tensor) -> float:
     )
 
 
-@each_distribution
-@squash_or_not
-def test_logprob_and_its_gradient(algo, distribution, squash):
-    """Would break: a density without its scale, a change of variables with a wrong sign, factor or axis."""
-    agent = make_agent(algo, distribution, squash)
-    x, u = (
-        torch.randn(50, OBS_DIM, dtype=torch.float64),
-        1.5 * torch.randn(50, 2, dtype=torch.float64),
-    )
+@EACH
+def test_logprob_and_its_gradient(distribution):
+    """Would break: a density without its scale, a change of variables with a wrong sign or axis."""
+    agent, squashed = make_agent(distribution), distribution == "squashed"
+    x = torch.randn(50, OBS_DIM, dtype=torch.float64)
+    u = 1.5 * torch.randn(50, 2, dtype=torch.float64)
     _, logprob, _ = agent.get_action(x, u)
-    value = agent.to_env(u) if squash else u
-    expected = reference(agent, distribution, squash, x).log_prob(value).sum(-1)
+    value = torch.from_numpy(agent.to_env(u)) if squashed else u
+    expected = reference(agent, distribution, x).log_prob(value).sum(-1)
     assert logprob.shape == (50,)
     torch.testing.assert_close(logprob, expected, rtol=1e-8, atol=1e-8)
     parameters = [*agent.actor_mean.parameters(), agent.actor_logstd]
@@ -92,106 +91,75 @@ def test_logprob_and_its_gradient(algo, distribution, squash):
         torch.testing.assert_close(mine, other, rtol=1e-6, atol=1e-8)
 
 
-@each_distribution
-def test_entropy_is_the_closed_form(algo, distribution):
-    """Would break: a constant of the entropy, or the sum over action dimensions."""
-    agent = make_agent(algo, distribution)
+@pytest.mark.parametrize("distribution", BASES)
+def test_entropy_is_the_closed_form(distribution):
+    """Would break: the sum over action dimensions, a scale that is no parameter of the entropy."""
+    agent = make_agent(distribution)
     x = torch.randn(20, OBS_DIM, dtype=torch.float64)
     _, _, entropy = agent.get_action(x)
-    expected = reference(agent, distribution, False, x).entropy().sum(-1)
+    expected = reference(agent, distribution, x).entropy().sum(-1)
     assert entropy.shape == (20,)
     torch.testing.assert_close(entropy, expected)
-    torch.testing.assert_close(
-        *(torch.autograd.grad(e.sum(), agent.actor_logstd)[0] for e in (entropy, expected))
+    ours, theirs = (
+        torch.autograd.grad(e.sum(), agent.actor_logstd)[0] for e in (entropy, expected)
     )
+    torch.testing.assert_close(ours, theirs)
 
 
-@each_distribution
-def test_squashed_entropy_estimate_is_unbiased(algo, distribution):
+def test_squashed_entropy_estimate_is_unbiased():
     """Would break: an entropy without the change of variables, or one whose gradient misses the draw."""
-    n = 100_000
-    agent = make_agent(algo, distribution, squash=True)
+    n, agent = 100_000, make_agent("squashed")
     x = torch.randn(1, OBS_DIM, dtype=torch.float64)
     mean, std = agent.actor_mean(x)[0].tolist(), agent.actor_logstd.exp().tolist()
-    stored = torch.zeros(
-        n, 2, dtype=torch.float64
-    )  # the update's call: the entropy must not depend on this action
+    stored = torch.zeros(n, 2, dtype=torch.float64)  # the entropy must not depend on this action
     _, _, entropy = agent.get_action(x.expand(n, -1), stored)
-    expected = sum(
-        map(lambda *one: integral(distribution, *one), mean, std, LOW.tolist(), HIGH.tolist())
-    )
+    expected = sum(map(integral, mean, std, LOW.tolist(), HIGH.tolist()))
     assert entropy.mean().item() == pytest.approx(expected, abs=5 * entropy.std().item() / n**0.5)
-    _, _, unsquashed = make_agent(algo, distribution).get_action(x)
-    assert (
-        abs(unsquashed.item() - expected) > 0.3
-    )  # so that leaving the correction out would be seen
+    plain = Normal(torch.tensor(mean), torch.tensor(std)).entropy().sum().item()
+    assert abs(plain - expected) > 0.3  # so that leaving the correction out would be seen
 
     gradient, step = torch.autograd.grad(entropy.mean(), agent.actor_logstd)[0], 1e-4
     for i in range(2):
-        around = [
-            integral(distribution, mean[i], std[i] * np.exp(d), LOW[i], HIGH[i])
-            for d in (step, -step)
-        ]
+        around = [integral(mean[i], std[i] * np.exp(d), LOW[i], HIGH[i]) for d in (step, -step)]
         assert gradient[i].item() == pytest.approx((around[0] - around[1]) / (2 * step), abs=0.03)
 
 
-@each_distribution
-@squash_or_not
-def test_draws_follow_the_distribution(algo, distribution, squash):
-    """Would break: draws of another scale, another location or another law. 2.2 is the limit for p = 0.0001."""
-    n = 20_000
-    agent = make_agent(algo, distribution, squash)
+@EACH
+def test_draws_follow_the_distribution(distribution):
+    """Would break: draws of another scale, location or law. 2.2 is the limit for p = 0.0001."""
+    n, agent = 20_000, make_agent(distribution)
     x = torch.randn(1, OBS_DIM, dtype=torch.float64)
     with torch.no_grad():
         u, logprob, _ = agent.get_action(x.expand(n, -1))
-        env_action = agent.to_env(u)
         z = (u - agent.actor_mean(x)) / agent.actor_logstd.exp()
     assert kolmogorov_smirnov(CDFS[distribution](z)) < 2.2
     assert np.corrcoef(z.numpy().T)[0, 1] == pytest.approx(0, abs=0.03)
-    low, high = torch.tensor(LOW), torch.tensor(HIGH)
-    assert ((env_action >= low) & (env_action <= high)).all()
-    if squash:
-        back = torch.atanh(((env_action - low) / (high - low) * 2 - 1).clamp(-1 + 1e-12, 1 - 1e-12))
-        near = u.abs() < 5
-        torch.testing.assert_close(back[near], u[near], rtol=1e-5, atol=1e-5)
-    else:
-        torch.testing.assert_close(env_action, u.clamp(low, high))
+    env_action = agent.to_env(u)
+    assert env_action.shape == (n, 2)
+    assert ((env_action >= LOW) & (env_action <= HIGH)).all()
+    expected = u.numpy().clip(LOW, HIGH)
+    if distribution == "squashed":
+        expected = LOW + (HIGH - LOW) * (np.tanh(u.numpy()) + 1) / 2
+    np.testing.assert_allclose(env_action, expected, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(logprob, agent.get_action(x.expand(n, -1), u)[1])
 
 
-@each_distribution
-@squash_or_not
+@EACH
 @pytest.mark.parametrize("u", [50.0, -50.0])
-def test_far_out_is_finite(algo, distribution, squash, u):
-    """Would break: log(1 - tanh(u)^2) written as it reads, which is log(0) from |u| = 9 on in float32."""
-    agent = make_agent(algo, distribution, squash).float()
+def test_far_out_is_finite(distribution, u):
+    """Would break: log(1 - tanh(u)^2) written as it reads: log(0) from |u| = 9 on in float32."""
+    agent = make_agent(distribution).float()
     agent.actor_logstd.data.zero_()
+    for layer in agent.actor_mean[::2]:  # Gumbel's density is infinite 50 scales below its location
+        layer.bias.data += u if distribution == "gumbel" and layer is agent.actor_mean[-1] else 0.0
     x, action = torch.randn(4, OBS_DIM), torch.full((4, 2), u)
     _, logprob, entropy = agent.get_action(x, action)
     (logprob.mean() + entropy.mean()).backward()
-    assert (
-        logprob.isfinite().all()
-        and entropy.isfinite().all()
-        and agent.to_env(action).isfinite().all()
-    )
-    assert all(
-        p.grad.isfinite().all() for p in [*agent.actor_mean.parameters(), agent.actor_logstd]
-    )
-    scale = torch.tensor((HIGH - LOW) / 2)
-    exact = scale.log() + 2 * (np.log(2) - 50)  # log(1 - tanh(u)^2) = 2 log(2) - 2 |u| this far out
-    torch.testing.assert_close(agent.log_slope(action), exact.expand(4, -1))
-
-
-@each_distribution
-def test_extreme_random_numbers_give_finite_actions(algo, distribution, monkeypatch):
-    """Would break: log(0). torch.rand is 0 once in 2^24 draws, which is once in a run of a few million steps."""
-    agent = make_agent(algo, distribution).float()
-    x = torch.randn(4, OBS_DIM)
-    for value in (0.0, 1 - 2**-24):
-        with monkeypatch.context() as patch:
-            patch.setattr(
-                torch, "rand_like", lambda like, value=value: torch.full_like(like, value)
-            )
-            patch.setattr(torch, "rand", lambda *shape, value=value, **_: torch.full(shape, value))
-            action, logprob, _ = agent.get_action(x)
-        assert action.isfinite().all() and logprob.isfinite().all()
+    assert logprob.isfinite().all() and entropy.isfinite().all()
+    assert np.isfinite(agent.to_env(action)).all()
+    parameters = [*agent.actor_mean.parameters(), agent.actor_logstd]
+    assert all(parameter.grad.isfinite().all() for parameter in parameters)
+    if distribution == "squashed":
+        # log(1 - tanh(u)^2) = 2 log(2) - 2 |u| this far out
+        exact = torch.tensor((HIGH - LOW) / 2).log() + 2 * (np.log(2) - 50)
+        torch.testing.assert_close(agent.log_slope(action), exact.expand(4, -1))

@@ -222,10 +222,10 @@ def test_discrete_actions(name, tmp_path, capsys):
     for file in ["checkpoint.pt", "best.pt"][: 1 + (name == "dqn")]:
         saved, expected = torch.load(run / file, weights_only=True), []
         args = module.Args(**saved["args"])
-        agent = module.Agent(4, 2, args)
+        agent = module.Agent(4, gym.spaces.Discrete(2), args)
         agent.load_state_dict(saved["agent"])
         for i in range(3):
-            expected += module.evaluate(agent, *module.make_envs(args, "gymnasium", 1, SEED + i))
+            expected += [*module.evaluate(agent, *module.make_envs(args, "gymnasium", 1, SEED + i))]
         play(run / file, episodes=3)
         found = re.findall(r"return ([\d.]+), length (\d+)", capsys.readouterr().out)
         assert (
@@ -251,11 +251,11 @@ def test_pixels(name, env_id, tmp_path, capsys, monkeypatch):
     needs the rendering. Would break: a network of another size, a window in place of the agent's pictures."""
     imageio, module = pytest.importorskip("imageio.v3"), load(ROOT / "algos" / f"{name}.py")
     args = module.Args(env_id=env_id, precision="float32")
-    agent = module.Agent((4, 84, 84), 2, *([args] if name == "dqn_pixels" else []), False)
+    agent = module.Agent((4, 84, 84), gym.spaces.Discrete(2), args, "float32")
     saved, expected = {"algo": name, "args": vars(args), "agent": agent.state_dict()}, []
     torch.save(saved, tmp_path / "checkpoint.pt")
     for i in range(2):
-        expected += module.evaluate(agent, *module.make_envs(args, 1, SEED + i))
+        expected += [*module.evaluate(agent, *module.make_envs(args, 1, SEED + i))]
     for video in (None, tmp_path / "out.mp4"):
         play(tmp_path, video=video)
         played = re.findall(r"return ([\d.]+), length (\d+)", capsys.readouterr().out)
@@ -271,9 +271,7 @@ def test_pixels(name, env_id, tmp_path, capsys, monkeypatch):
         assert "--video" in capsys.readouterr().err
 
 
-ATARI = {
-    name: load(ROOT / "algos" / f"{name}.py") for name in ("ppo_atari", "a2c_atari", "dqn_atari")
-}
+ATARI = {name: load(ROOT / "algos" / f"{name}.py") for name in ("ppo_atari", "dqn_atari")}
 
 
 @pytest.fixture(params=ATARI)
@@ -281,7 +279,7 @@ def game(request, tmp_path):
     """A run of an Atari file that has saved a checkpoint, as far as enjoy.py can see; its file, arguments and agent."""
     module = ATARI[request.param]
     args = module.Args(env_id="ShortBreakout-v4", precision="float32")
-    agent = module.Agent(4, *([args] if request.param == "dqn_atari" else []), False)
+    agent = module.Agent(gym.spaces.Discrete(4), args, "float32")
     content = {"algo": request.param, "args": vars(args), "agent": agent.state_dict()}
     (tmp_path / "run").mkdir()
     torch.save(content, tmp_path / "run" / "checkpoint.pt")
@@ -294,7 +292,7 @@ def test_atari_returns_and_video(game, tmp_path, capsys, monkeypatch):
     run, module, args, agent = game
     seen, returns = [], []
     for seed in (SEED, SEED + 1):
-        envs, obs, _ = module.make_envs(args, 1, seed)
+        envs, obs = module.make_envs(args, 1, seed)
         seen.append(obs[0, -1])
         step = envs.step
 
@@ -305,7 +303,7 @@ def test_atari_returns_and_video(game, tmp_path, capsys, monkeypatch):
 
         monkeypatch.setattr(envs, "step", keep)
         torch.manual_seed(seed)
-        returns += module.evaluate(agent, envs, obs)
+        returns += [*module.evaluate(agent, envs, obs)]
     play(run, video=tmp_path / "out.mp4")
     played = re.findall(r"return ([\d.]+), length (\d+)", capsys.readouterr().out)
     assert [float(value) for value, _ in played] == returns

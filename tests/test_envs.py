@@ -1,10 +1,20 @@
 """The vector environments of both backends: mode, seeds, flattening, agreement."""
 
+import inspect
+from types import SimpleNamespace
+
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from conftest import read_checkpoint, run_folder, spy, tiny
+from conftest import cheap, fake_atari, load, read_checkpoint, run_folder, spy, tiny
+
+
+@pytest.fixture
+def algo():
+    """make_envs and flatten are one for all files of vectors (test_files.py)."""
+    return load("ppo_continuous")
+
 
 BACKENDS = pytest.mark.parametrize("backend", ["gymnasium", "envpool"])
 
@@ -59,34 +69,32 @@ def test_seed_decides_the_episodes(algo, backend, env_id):
     assert len(np.unique(np.concatenate([rows(1), rows(1000)]), axis=0)) == 8
 
 
-def seeds_of_a_run(algo, folder, **flags) -> tuple[set[int], set[int]]:
-    """Seeds of the sub-environments in training and in evaluation, through what the run makes."""
-    training, evaluation = set(), set()
-    with pytest.MonkeyPatch.context() as patch:
-
-        def record(args, backend, num_envs, seed, video_dir=""):
-            if num_envs in (3, 4):  # not the single environment of check_args
-                (training if num_envs == 3 else evaluation).update(range(seed, seed + num_envs))
-
-        spy(patch, algo, "make_envs", record)
-        algo.train(
-            tiny(algo, folder, **(dict(env_id="Counter-v0", num_envs=3, eval_episodes=4) | flags))
-        )
-    assert training and evaluation
-    return training, evaluation
-
-
-def test_training_and_evaluation_seeds_never_meet(algo, tmp_path):
+@pytest.mark.parametrize("name", ["ppo_continuous", "dqn", "reinforce", "ppo_pixels", "dqn_atari"])
+def test_training_and_evaluation_seeds_never_meet(name, tmp_path, monkeypatch):
     """Would break: an evaluation on episodes that were trained on; two --seeds that share episodes."""
-    every = [
-        seeds_of_a_run(algo, tmp_path / str(seed), seed=seed)
-        for seed in (0, 1, 2, 3, 10, 12345, 107_295)
-    ]
-    run = run_folder(tmp_path / "1")
-    every.append(seeds_of_a_run(algo, tmp_path / "1", seed=1, resume=str(run), total_timesteps=128))
-    training, evaluation = (set.union(*sets) for sets in zip(*every))
-    assert not training & evaluation
-    assert len(training) == 3 * len(every)  # a resumed run goes on with new episodes, too
+    algo, training, evaluation = load(name), [], []
+    original, signature = algo.make_envs, inspect.signature(algo.make_envs)
+    if name == "dqn_atari":
+        fake_atari(algo, monkeypatch)
+        cheap(algo, monkeypatch)
+
+    def record(*args, **kwargs):
+        given = signature.bind(*args, **kwargs).arguments
+        made = training if given["num_envs"] == 3 else evaluation
+        made += range(given["seed"], given["seed"] + given["num_envs"])
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(algo, "make_envs", record)
+    for seed in (0, 1, 2, 3, 10, 12345, 107_295):
+        for resume in ("", "again"):
+            folder, total = tmp_path / str(seed), 32
+            if resume:
+                resume, total = str(run_folder(folder)), 96
+            flags = {"seed": seed, "num_envs": 3, "eval_episodes": 4, "total_timesteps": total}
+            algo.train(tiny(algo, folder, resume=resume, **flags))
+    assert len(training) == len(set(training)) == 3 * 2 * 7  # a resumed run has new episodes, too
+    assert evaluation and not set(training) & set(evaluation)
+    assert max(training + evaluation) < 2**31
 
 
 def test_seed_reaches_the_environments(algo, monkeypatch, tmp_path):
@@ -105,7 +113,8 @@ def test_seed_reaches_the_environments(algo, monkeypatch, tmp_path):
 def test_dictionary_observations(algo, monkeypatch, tmp_path):
     """Would break: parts joined in another order, or a scalar per environment, such as the height, in a wrong shape."""
     args = tiny(algo, tmp_path, env_id="WalkerWalk-v1", env_backend="auto", total_timesteps=16)
-    envs, obs = algo.make_envs(args, "envpool", 3, 0)
+    envs, first = algo.make_envs(args, "envpool", 3, 0)
+    obs, *_ = envs.step(np.zeros((3, *envs.single_action_space.shape)))
     keys = sorted(obs)
     assert keys == ["height", "orientations", "velocity"]
     by_hand = np.concatenate([np.reshape(obs[key], (3, -1)) for key in keys], axis=1).astype(
@@ -114,10 +123,10 @@ def test_dictionary_observations(algo, monkeypatch, tmp_path):
     assert by_hand.shape == (3, 24)
     for order in (keys, keys[::-1]):
         assert np.array_equal(algo.flatten({key: obs[key] for key in order}), by_hand)
-    assert algo.flatten(obs).dtype == np.float32
+    assert algo.flatten(obs).dtype == np.float32 and first.shape == (3, 24)
     envs.close()
     # one rollout; the evaluation of 1000 steps is left out
-    monkeypatch.setattr(algo, "evaluate", lambda agent, envs, obs, stop=(): [0.0] * envs.num_envs)
+    monkeypatch.setattr(algo, "evaluate", lambda agent, envs, obs: np.zeros(envs.num_envs))
     algo.train(args)
     saved = read_checkpoint(run_folder(tmp_path))["agent"]
     assert saved["obs_rms.mean"].shape == (24,) and saved["obs_rms.mean"].any()
@@ -150,9 +159,15 @@ def test_backends_agree_on_pendulum(algo):
 
 def test_backend_flag_is_obeyed_and_gymnasium_judges(algo, monkeypatch, tmp_path):
     """Would break: an evaluation on EnvPool where Gymnasium has the environment."""
-    made = []
+    made, played = [], []
+    envpool = SimpleNamespace(
+        list_all_envs=algo.envpool.list_all_envs,
+        make_gymnasium=lambda *a, **k: played.append(k) or algo_envpool(*a, **k),
+    )
+    algo_envpool = algo.envpool.make_gymnasium
+    monkeypatch.setattr(algo, "envpool", envpool)
 
-    def record(args, backend, num_envs, seed, video_dir=""):
+    def record(args, backend, num_envs, seed, video_dir=None):
         made.append((backend, num_envs))
 
     spy(monkeypatch, algo, "make_envs", record)
@@ -162,13 +177,14 @@ def test_backend_flag_is_obeyed_and_gymnasium_judges(algo, monkeypatch, tmp_path
                 algo,
                 tmp_path / choice,
                 env_backend=choice,
+                env_id="Pendulum-v1",
                 num_envs=3,
                 eval_episodes=4,
                 total_timesteps=24,
             )
         )
-        assert [backend for backend, count in made if count == 3] == [
-            "envpool" if choice == "auto" else choice
-        ]
+        assert [backend for backend, count in made if count == 3] == [choice]
         assert [backend for backend, count in made if count == 4] == ["gymnasium"]
+        assert [given["num_envs"] for given in played] == [3] * (choice != "gymnasium")
         made.clear()
+        played.clear()

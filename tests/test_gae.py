@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from conftest import load
 
 # gamma = lambda = 1/2, so gamma x lambda = 1/4. Two environments (columns), five steps (rows).
 #
@@ -30,6 +31,12 @@ DONES = TERMINATEDS + TRUNCATEDS
 VALID = torch.tensor([[1, 1], [1, 1], [0, 1], [1, 0], [1, 1]], dtype=torch.bool)
 BY_HAND = torch.tensor([[0.5, -1.4375], [-2, 2.25], [0, 1], [4.5, 0], [6, 4]])
 BY_HAND_NO_BOOTSTRAP = torch.tensor([[0.5, -1.75], [-2, 1], [0, -4], [4.5, 0], [6, 4]])
+
+
+@pytest.fixture
+def algo():
+    """compute_gae is one for all files (test_files.py)."""
+    return load("ppo_continuous")
 
 
 def test_by_hand(algo):

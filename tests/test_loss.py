@@ -4,12 +4,18 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from conftest import no_noise
+from conftest import files, load, no_noise
 from stable_baselines3 import PPO
 from stable_baselines3.common.logger import configure
 
 OBS_DIM, ACTION_DIM, STEPS, ENVS = 3, 2, 32, 4
 SPACE = gym.spaces.Box(-1, 1, (ACTION_DIM,), np.float32)
+
+
+@pytest.fixture
+def algo():
+    """ppo_loss and update are one for all files of PPO (test_files.py)."""
+    return load("ppo_continuous")
 
 
 class Idle(gym.Env):
@@ -153,18 +159,24 @@ def test_step_equals_stable_baselines3(algo, flags):
         )
 
 
-def test_ratio_is_one_before_the_first_step(algo):
-    """Would break: a log-probability of another action (clipped, squashed, normalised twice) in rollout or update."""
-    for flags in ({}, {"squash": True}, {"distribution": "laplace"}, {"distribution": "gumbel"}):
-        agent, args = make_agent(algo, **flags)
-        x, _, _, advantage, target, old_value = make_batch(agent)
-        action, logprob, _ = agent.get_action(x)
-        _, metrics = algo.ppo_loss(
-            agent, args, x, action, logprob.detach(), advantage, target, old_value
-        )
-        assert metrics[3] == pytest.approx(0, abs=1e-6)  # approx_kl
-        assert metrics[4] == 0  # clipfrac
-        assert metrics[0] == pytest.approx(0, abs=1e-5)  # minus the mean of standardised advantages
+DISTRIBUTIONS = [{}, {"distribution": "laplace"}, {"distribution": "gumbel"}]
+DRAWS = [("ppo_continuous", {}), ("ppo_squashed", {})]
+DRAWS += [("rpo_continuous", flags) for flags in DISTRIBUTIONS]
+
+
+@pytest.mark.parametrize(("name", "flags"), DRAWS, ids=str)
+def test_ratio_is_one_before_the_first_step(name, flags):
+    """Would break: a log-probability of another action (clipped, squashed, normalised twice) in rollout
+    or update."""
+    algo = load(name)
+    agent, args = make_agent(algo, **flags)
+    x, _, _, advantage, target, old_value = make_batch(agent)
+    action, logprob, _ = agent.get_action(x)
+    batch = x, action, logprob.detach(), advantage, target, old_value
+    _, metrics = algo.ppo_loss(agent, args, *batch)
+    assert metrics[3] == pytest.approx(0, abs=1e-6)  # approx_kl
+    assert metrics[4] == 0  # clipfrac
+    assert metrics[0] == pytest.approx(0, abs=1e-5)  # minus the mean of standardised advantages
 
 
 def test_policy_loss_by_hand(algo):
@@ -205,10 +217,10 @@ def test_column_instead_of_vector_is_refused(algo, index):
         algo.ppo_loss(agent, args, *batch)
 
 
-@pytest.mark.parametrize("squash", [False, True])
-def test_gradients_reach_every_parameter(algo, squash):
+@files("ppo_continuous", "ppo_squashed", "rpo_continuous")
+def test_gradients_reach_every_parameter(algo):
     """Would break: a detached network, or a scale of the action that is no parameter."""
-    agent, args = make_agent(algo, ent_coef=0.01, squash=squash)
+    agent, args = make_agent(algo, ent_coef=0.01)
     loss, _ = algo.ppo_loss(agent, args, *make_batch(agent))
     assert loss.shape == ()
     loss.backward()
@@ -216,12 +228,11 @@ def test_gradients_reach_every_parameter(algo, squash):
         assert parameter.grad is not None and parameter.grad.any(), name
 
 
-@pytest.mark.parametrize("sign", [1, -1])
-def test_weights_of_value_loss_and_entropy(algo, sign):
+def test_weights_of_value_loss_and_entropy(algo):
     """Would break: a coefficient that is not applied, or an entropy that is punished."""
-    agent, args = make_agent(algo, vf_coef=0.0, ent_coef=sign * 0.1)
+    agent, args = make_agent(algo, vf_coef=0.0, ent_coef=0.1)
     loss, metrics = algo.ppo_loss(agent, args, *make_batch(agent))
-    assert loss.item() == pytest.approx((metrics[0] - sign * 0.1 * metrics[2]).item(), rel=1e-5)
+    assert loss.item() == pytest.approx((metrics[0] - 0.1 * metrics[2]).item(), rel=1e-5)
     loss.backward()
     assert not any(
         parameter.grad is not None and parameter.grad.any()
@@ -246,6 +257,25 @@ def test_every_row_is_seen_once_an_epoch(algo):
     epochs = torch.cat(seen).reshape(3, -1)
     assert all(epoch.sort().values.equal(batch[0][:, 0]) for epoch in epochs)
     assert not epochs[0].equal(epochs[1]) and not epochs[0].equal(batch[0][:, 0])
+
+
+def test_places_of_reset_rows_are_filled(algo):
+    """20 valid rows of 24 places, 3 epochs of 4 minibatches: each row is seen in each, and 4 of them once
+    more. Would break: minibatches of another size each; one row again and again."""
+    args = algo.Args(num_envs=4, num_steps=6, num_minibatches=4, update_epochs=3)
+    agent, seen = torch.nn.Linear(1, 1), []
+
+    def loss_fn(agent, args, number):
+        seen.append(number.tolist())
+        return agent.weight.square().sum(), torch.zeros(5)
+
+    algo.update(agent, torch.optim.Adam(agent.parameters()), args, (torch.arange(20),), loss_fn)
+    assert [len(rows) for rows in seen] == [6] * 12
+    epochs = [sum(seen[4 * k : 4 * k + 4], []) for k in range(3)]
+    for epoch in epochs:
+        assert set(epoch) == {*range(20)}
+        assert max(epoch.count(row) for row in epoch) == 2
+    assert len({tuple(epoch) for epoch in epochs}) == 3
 
 
 def test_target_kl_stops_the_epochs(algo):

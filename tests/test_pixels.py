@@ -1,4 +1,4 @@
-"""ppo_pixels.py and dqn_pixels.py: what they see, and their network. Their runs are in test_classic.py."""
+"""ppo_pixels.py and dqn_pixels.py: what they see, and their network. Their runs are in test_runs.py."""
 
 import cv2
 import gymnasium as gym
@@ -74,8 +74,7 @@ def test_pictures_in_colour(pixels):
 @pytest.mark.parametrize("shape", [(4, 84, 84), (1, 36, 36), (2, 48, 100), (3, 96, 64)], ids=str)
 def test_network_for_any_size(pixels, shape):
     """Against PyTorch's own convolutions. Would break: a hidden layer of another size, height and width swapped."""
-    args = pixels.Args(precision="float32")
-    agent = pixels.Agent(shape, 5, *([args] if pixels.__name__ == "dqn_pixels" else []), False)
+    agent = pixels.Agent(shape, gym.spaces.Discrete(5), pixels.Args(), "float32")
     twin, obs = plain_twin(agent, shape[0]), torch.randint(256, (6, *shape), dtype=torch.uint8)
     ours, plain = (
         one(obs) if hasattr(one, "head") else one.actor(one.features(obs)) for one in (agent, twin)

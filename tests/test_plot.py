@@ -12,7 +12,7 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import ROOT, command_line
+from conftest import ROOT
 from torch.utils.tensorboard import SummaryWriter
 
 PLOT = ROOT / "scripts" / "plot.py"
@@ -74,10 +74,22 @@ def writer_start(run) -> float:
     return int(file.name.split(".")[3])
 
 
-def call(*flags, cwd) -> tuple[int, str, str]:
-    process = command_line(*flags, script=PLOT, cwd=cwd)
-    out, err = process.communicate(timeout=240)
-    return process.returncode, out, err
+@pytest.fixture
+def call(plot, monkeypatch, capsys):
+    """Exit status, output and errors of plot.py, in this process and with few resamples."""
+
+    def run(*flags, cwd) -> tuple[int, str, str]:
+        monkeypatch.chdir(cwd)
+        capsys.readouterr()
+        given = [str(flag) for flag in flags] + ["--bootstrap-reps", "20"]
+        status = 0
+        try:
+            plot.main(plot.tyro.cli(plot.Options, args=given))
+        except SystemExit as stopped:
+            status = stopped.code or 0
+        return status, *capsys.readouterr()
+
+    return run
 
 
 def rows_of(plot, scores: dict) -> list[dict]:
@@ -185,7 +197,7 @@ def test_baseline(plot):
 # ---- reading -------------------------------------------------------------------------------------------------------
 
 
-def test_export(plot, tmp_path):
+def test_export(plot, call, tmp_path):
     """Would break: a lost seed, metric or point, bins that sum, minutes counted from the epoch."""
     make_run(tmp_path / "runs", points=((2, 1.0), (4, 2.0), (20, 7.0)))
     status, out, err = call("runs", "--export", "results/set.csv", "--bins", 2, cwd=tmp_path)
@@ -254,7 +266,7 @@ def set_opening(file, opened: float) -> None:
     file.rename(file.with_name(f"events.out.tfevents.{int(opened)}.host.1.0"))
 
 
-def test_runs_of_other_flags_are_not_averaged(tmp_path):
+def test_runs_of_other_flags_are_not_averaged(call, tmp_path):
     """Would break: one row for seeds that trained with different settings."""
     for seed, gamma in ((1, 0.9), (2, 0.99)):
         run = make_run(tmp_path / "runs", seed=seed)
@@ -266,7 +278,7 @@ def test_runs_of_other_flags_are_not_averaged(tmp_path):
     assert (status, out) == (1, "") and "runs of ppo on E-v1 have different --gamma" in err
 
 
-def test_run_that_goes_on_is_not_finished(tmp_path):
+def test_run_that_goes_on_is_not_finished(call, tmp_path):
     """Would break: the score of the first 20 steps for a run that was resumed to make more of them."""
     make_run(tmp_path / "runs", seed=1)
     run = make_run(tmp_path / "runs", seed=2)
@@ -288,7 +300,7 @@ def test_what_else_is_missing(plot):
     assert math.isnan(row["p"]) and row["significant"] == "no"
 
 
-def test_all_inputs_are_checked_first(tmp_path):
+def test_all_inputs_are_checked_first(call, tmp_path):
     """Would break: figures of the first file before the second one is refused; files that lose a part of their name."""
     for name, seeds in (("study-1.0", (1, 2)), ("study-1.5", (1,))):
         for seed in seeds:
@@ -311,7 +323,7 @@ def test_all_inputs_are_checked_first(tmp_path):
     ).is_file()
 
 
-def test_same_bytes_again(tmp_path):
+def test_same_bytes_again(call, tmp_path):
     """Would break: a draw without a seed, a date in a file, an order that depends on hashes."""
     for seed in (1, 2, 3):
         for name in ("ppo", "rpo"):
@@ -336,7 +348,7 @@ def test_same_bytes_again(tmp_path):
 # ---- incomplete sets -----------------------------------------------------------------------------------------------
 
 
-def test_run_folders_one_by_one(tmp_path):
+def test_run_folders_one_by_one(call, tmp_path):
     """Would break: a declared seed that the shell's pattern did not find; hidden folders taken for runs."""
     runs = tmp_path / ".hidden" / "runs"
     for seed in (1, 2):
@@ -361,7 +373,7 @@ def test_run_folders_one_by_one(tmp_path):
 
 
 @pytest.mark.parametrize("case", ["unfinished", "declared", "seeds"])
-def test_incomplete(case, tmp_path):
+def test_incomplete(case, call, tmp_path):
     """Would break: an average over the runs that happen to be there."""
     runs = tmp_path / "runs"
     make_run(runs, "ppo", seed=1), make_run(runs, "ppo", seed=2), make_run(runs, "rpo", seed=1)
@@ -416,7 +428,7 @@ def test_incomplete(case, tmp_path):
         (["binary.csv"], "binary.csv is no CSV"),
     ],
 )
-def test_bad_input(flags, words, tmp_path):
+def test_bad_input(flags, words, call, tmp_path):
     """Would break: a traceback, files that are left behind."""
     make_run(tmp_path / "runs")
     (tmp_path / "empty").mkdir()
@@ -468,7 +480,7 @@ def test_tables_in_the_documentation():
     assert quoted > 10
 
 
-def test_page_in_a_browser(tmp_path):
+def test_page_in_a_browser(call, tmp_path):
     """Would break: a page that needs the network, or whose script fails."""
     browser = next(
         filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))),

@@ -1,15 +1,10 @@
 """Environments whose every number is known beforehand; importing this registers them."""
 
-import os
-import sys
-from pathlib import Path
+import functools
 
 import ale_py
 import gymnasium as gym
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-from probe import Aim, Constant, Endless, Shown, TwoSteps  # noqa: E402
 
 gym.register_envs(ale_py)
 
@@ -59,6 +54,13 @@ class Uneven(Counter):
         return 2 + 10 * self.id
 
 
+class Long(Counter):
+    """Episodes that no test plays to their end."""
+
+    def length(self):
+        return 10**9
+
+
 class Broken(gym.Env):
     """Pays 1; the step number `at` of each instance returns `value` as its reward or as its observation."""
 
@@ -75,33 +77,6 @@ class Broken(gym.Env):
         broken = {self.what: self.value} if self.steps == self.at else {}
         observation = np.full(1, broken.get("observation", 0.5), dtype=np.float32)
         return observation, broken.get("reward", 1.0), False, self.steps % 7 == 0, {}
-
-
-class Signal(Counter):
-    """Sends SIGNAL_NUMBER to its own process after SIGNAL_STEP steps of training: at once, or, with SIGNAL_WHERE set
-    to evaluate, in the next evaluation."""
-
-    trained, sent = 0, False
-
-    def step(self, action):
-        frame, callers = sys._getframe(), set()
-        while frame := frame.f_back:
-            callers.add(frame.f_code.co_name)
-        where = "evaluate" if "evaluate" in callers else "train"
-        Signal.trained += where == "train"
-        due = (
-            Signal.trained >= int(os.environ["SIGNAL_STEP"]) and where == os.environ["SIGNAL_WHERE"]
-        )
-        if due and not Signal.sent:
-            Signal.sent = True
-            os.kill(os.getpid(), int(os.environ["SIGNAL_NUMBER"]))
-        return super().step(action)
-
-
-class Unbounded(Constant):
-    """Actions without bounds."""
-
-    action_space = box(1)
 
 
 class WithChoices(gym.ActionWrapper):
@@ -241,46 +216,44 @@ class FakeAtari(gym.vector.VectorEnv):
         )
 
 
-for cls in (Counter, Uneven, Signal, Constant, Shown, TwoSteps, Aim, Endless, Unbounded):
-    if f"{cls.__name__}-v0" not in gym.registry:
-        gym.register(f"{cls.__name__}-v0", entry_point=cls, disable_env_checker=True)
-for name, kwargs in {
+def register(env_id: str, entry_point, **kwargs) -> None:
+    if env_id not in gym.registry:
+        gym.register(env_id, entry_point=entry_point, kwargs=kwargs, disable_env_checker=True)
+
+
+BROKEN = {
     "NanReward": {"what": "reward"},
     "NanObservation": {"what": "observation"},
     "InfiniteReward": {"what": "reward", "value": np.inf},
-}.items():
-    if f"{name}-v0" not in gym.registry:
-        gym.register(f"{name}-v0", entry_point=Broken, kwargs=kwargs, disable_env_checker=True)
-for name in ("Counter", "Uneven", "Signal", "NanReward", "NanObservation", "InfiniteReward"):
-    if f"{name}Discrete-v0" not in gym.registry:
-        make = lambda name=name: WithChoices(
-            gym.make(f"{name}-v0", disable_env_checker=True).unwrapped
-        )  # noqa: E731
-        gym.register(f"{name}Discrete-v0", entry_point=make, disable_env_checker=True)
-        pixels = lambda make=make: InPictures(make())  # noqa: E731
-        gym.register(f"{name}Pixels-v0", entry_point=pixels, disable_env_checker=True)
-if "ShiftedDiscrete-v0" not in gym.registry:
-    gym.register(
-        "ShiftedDiscrete-v0",
-        entry_point=lambda: WithChoices(Counter(), start=5),
-        disable_env_checker=True,
-    )
-    shifted = lambda: InPictures(WithChoices(Counter(), start=5))  # noqa: E731
-    gym.register("ShiftedPixels-v0", entry_point=shifted, disable_env_checker=True)
-for name, side in {"Tiny": 32, "Odd": 38}.items():
-    if f"{name}Pixels-v0" not in gym.registry:
-        gym.register(
-            f"{name}Pixels-v0",
-            entry_point=Still,
-            kwargs={"shape": (1, side, side)},
-            disable_env_checker=True,
-        )
-for name, kwargs in {
-    "Short": {"max_num_frames_per_episode": 402},
-    "Full": {"full_action_space": True},
-}.items():
+}
+TOYS = {"Counter": Counter, "Uneven": Uneven, "Long": Long}
+TOYS |= {name: functools.partial(Broken, **kwargs) for name, kwargs in BROKEN.items()}
+
+
+def with_choices(name: str) -> gym.Env:
+    return WithChoices(TOYS[name]())
+
+
+def in_pictures(name: str) -> gym.Env:
+    return InPictures(WithChoices(TOYS[name]()))
+
+
+def shifted(pictures: bool) -> gym.Env:
+    env = WithChoices(Counter(), start=5)
+    return InPictures(env) if pictures else env
+
+
+for name, make in TOYS.items():
+    register(f"{name}-v0", make)
+    register(f"{name}Discrete-v0", with_choices, name=name)
+    register(f"{name}Pixels-v0", in_pictures, name=name)
+register("ShiftedDiscrete-v0", shifted, pictures=False)
+register("ShiftedPixels-v0", shifted, pictures=True)
+register("TinyPixels-v0", Still, shape=(1, 32, 32))
+register("OddPixels-v0", Still, shape=(1, 38, 38))
+BREAKOUT = gym.spec("BreakoutNoFrameskip-v4")
+SHORT = {"max_num_frames_per_episode": 402}
+for name, more in (("Short", SHORT), ("Full", {"full_action_space": True})):
     if f"{name}Breakout-v4" not in gym.registry:
-        spec = gym.spec("BreakoutNoFrameskip-v4")
-        gym.register(
-            f"{name}Breakout-v4", entry_point=spec.entry_point, kwargs=spec.kwargs | kwargs
-        )
+        kwargs = BREAKOUT.kwargs | more
+        gym.register(f"{name}Breakout-v4", entry_point=BREAKOUT.entry_point, kwargs=kwargs)

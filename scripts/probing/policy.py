@@ -1,117 +1,68 @@
-"""Exact checks of policy gradients: PPO and A2C."""
+"""Exact checks of policy gradients: PPO, A2C, REINFORCE."""
 
-import contextlib
 import copy
+import itertools
 import math
-from unittest.mock import patch
 
 import numpy as np
 import torch
 
-from probing.environments import box
 from probing.subject import (
     NUM_ACTIONS,
+    Finding,
+    Minibatch,
+    Skip,
     Subject,
     Trace,
+    Unable,
+    broken,
     check,
-    close,
+    compare,
+    differs,
+    gradient,
     largest,
-    minibatch,
+    nearest,
+    passes,
     reference_gae,
+    sketch,
 )
 
 
-@check("train", "the file does not run: a plain run on a small environment shows the same error")
-def trains(subject: Subject):
+@check("train")
+def trains(subject: Subject) -> Finding:
     """The file trains on a small environment and returns a summary."""
-    trace = subject.trace
-    return f"{len(trace.updates)} updates", "some", len(trace.updates) > 2
+    updates = len(subject.trace.updates)
+    if updates > 2:
+        return passes(f"{updates} updates", "some")
+    return broken(f"{updates} updates", "some", "train does not call update")
 
 
-@check("compute_gae", "the advantages are not those of equation 16", of="gae")
-def gae(subject: Subject):
-    """compute_gae on random rewards, values and ends, against the sum of equation 16 in float64."""
-    given, gamma, lam = rollout(subject.seed), 0.9, 0.6
-    ours = subject.load().compute_gae(*given, gamma, lam).double().numpy()
-    r, v, te, do = (tensor.double().numpy() for tensor in given)
-    right = reference_gae((r, te, do), v, gamma, lam)
-    mistakes = {
-        text: reference_gae(case, v, gamma, lam) for text, case in wrong_ends(r, te, do).items()
-    }
-    mistakes |= {
-        "the sign of the advantage": -right,
-        "gamma and lambda are swapped": reference_gae((r, te, do), v, lam, gamma),
-        "lambda is not used": reference_gae((r, te, do), v, gamma, 1.0),
-        "gamma is missing from the trace": reference_gae((r, te, do), v, gamma, lam / gamma),
-    }
-    return *close(largest(ours, right)), likeliest(ours, mistakes)
+ROLLOUT = ("rewards", "values", "terminateds", "dones")
+
+# ---- returns ---------------------------------------------------------------------------------------------------------
 
 
-@check("n_step_returns", "the targets are not those of algorithm S3", of="n-step")
-def n_step_returns(subject: Subject):
-    """n_step_returns on random rewards, values and ends, against the sum of discounted rewards in float64."""
-    given, gamma = rollout(subject.seed), 0.9
-    ours = subject.load().n_step_returns(*given, gamma).double().numpy()
-    r, v, te, do = (tensor.double().numpy() for tensor in given)
-    right = reference_gae((r, te, do), v, gamma, 1.0) + v[:-1]
-    mistakes = {
-        text: reference_gae(case, v, gamma, 1.0) + v[:-1]
-        for text, case in wrong_ends(r, te, do).items()
-    }
-    mistakes |= {
-        "gamma is missing": reference_gae((r, te, do), v, 1.0, 1.0) + v[:-1],
-        "the targets look one step ahead only": reference_gae((r, te, do), v, gamma, 0.0) + v[:-1],
-        "the rollout's last value is left out": reference_gae(
-            (r, np.concatenate([te[:-1], np.ones_like(te[:1])]), do), v, gamma, 1.0
-        )
-        + v[:-1],
-        "advantages in place of returns": right - v[:-1],
-    }
-    return *close(largest(ours, right)), likeliest(ours, mistakes)
-
-
-@check(
-    "compute_returns",
-    "the returns are not the discounted sums of the rewards that follow",
-    of="monte-carlo",
-)
-def monte_carlo_returns(subject: Subject):
-    """compute_returns on random rewards against the sum in float64."""
-    rewards, gamma = torch.randn(16, 8), 0.9
-    ours = subject.load().compute_returns(rewards, gamma).double().numpy()
-    r = rewards.double().numpy()
-    none, zero = np.zeros_like(r), np.zeros((17, 8))
-    right = reference_gae((r, none, none), zero, gamma, 1.0)
-    mistakes = {
-        "gamma is missing": reference_gae((r, none, none), zero, 1.0, 1.0),
-        "the reward of the step itself is left out": right - r,
-        "the sum of the whole episode, with the rewards before the action": np.broadcast_to(
-            right[:1], r.shape
-        ),
-        "rewards are summed from the start": reference_gae((r[::-1], none, none), zero, gamma, 1.0)[
-            ::-1
-        ],
-    }
-    return *close(largest(ours, right)), likeliest(ours, mistakes)
-
-
-def rollout(seed: int, T: int = 16, N: int = 8) -> tuple[torch.Tensor, ...]:
-    """Random rewards, values, terminateds and dones."""
-    generator = torch.Generator().manual_seed(seed)
-    rewards, values = (
-        torch.randn(T, N, generator=generator),
-        torch.randn(T + 1, N, generator=generator),
-    )
+def returns_again(subject: Subject, *needed: str, **constants: float) -> tuple:
+    """The file's function of returns, called as in the traced run but on random rewards, values and ends: its result,
+    and what it was given, in float64."""
+    call, result = subject.trace.returns[0]
+    T, N = result.shape
+    generator = torch.Generator().manual_seed(subject.seed)
     kind = torch.randint(0, 6, (T, N), generator=generator)
-    return rewards, values, (kind == 0).float(), (kind < 2).float()
+    kind[1, 0], kind[2, 1] = 0, 1  # at least one of each
+    given = {"rewards": torch.randn(T, N, generator=generator), "terminateds": (kind == 0).float(),
+             "dones": (kind < 2).float(), "values": torch.randn(T + 1, N, generator=generator)}  # fmt: skip
+    known = {name: tensor for name, tensor in given.items() if name in call.arguments}
+    if not {*needed} <= {*known}:
+        raise Unable(f"{subject.returns_name} takes {', '.join(call.arguments)}")
+    ours = call.again(**known, **constants)
+    return ours.double().numpy(), *(given[name].double().numpy() for name in given)
 
 
 def wrong_ends(r, te, do) -> dict[str, tuple]:
     """What a file may mistake for (rewards, terminal states, ends of the trace)."""
-    none, late = (
-        np.zeros_like(do),
-        [np.concatenate([np.zeros_like(ends[:1]), ends[:-1]]) for ends in (te, do)],
-    )
+    none = np.zeros_like(do)
+    late = [np.concatenate([np.zeros_like(ends[:1]), ends[:-1]]) for ends in (te, do)]
     return {
         "the recursion runs on over the ends of episodes: no mask of `done`": (r, te, none),
         "no episode end reaches the advantages": (r, none, none),
@@ -123,114 +74,216 @@ def wrong_ends(r, te, do) -> dict[str, tuple]:
     }
 
 
-def likeliest(ours, mistakes: dict) -> str | None:
-    return next((text for text, wrong in mistakes.items() if largest(ours, wrong) < 1e-3), None)
-
-
-def log_slope(agent, u: torch.Tensor) -> torch.Tensor:
-    """log |d to_env(u) / du|, summed over dimensions, by differentiating to_env in float64."""
-    agent = copy.deepcopy(agent).double()
+def violated(subject: Subject, gamma: float) -> str:
+    """What every estimator of advantages or returns keeps, whatever its weights: read off its slopes."""
+    call, result = subject.trace.returns[0]
+    T, N = result.shape
+    rewards = torch.zeros(T, N, requires_grad=True)
+    values = torch.zeros(T + 1, N, requires_grad=True)
+    terminateds, dones = torch.zeros(T, N), torch.zeros(T, N)
+    end, cut, column = T // 2, T // 4, 0  # a terminal state, and before it a truncation
+    terminateds[end], dones[end], dones[cut] = 1.0, 1.0, 1.0
+    given = {"rewards": rewards, "values": values, "terminateds": terminateds, "dones": dones, "gamma": gamma}
     with torch.enable_grad():
-        u = u.double().requires_grad_()
-        return torch.autograd.grad(agent.to_env(u).sum(), u)[0].clamp(min=1e-300).log().sum(-1)
+        ours = call.again(**{name: value for name, value in given.items() if name in call.arguments})
+
+        def slope(t: int, of: torch.Tensor) -> torch.Tensor:
+            grad = torch.autograd.grad(ours[t, column], of, retain_graph=True, allow_unused=True)[0]
+            return torch.zeros_like(of) if grad is None else grad
+
+        by_reward, by_value = slope(cut, rewards), slope(cut, values)
+        before_end, before_end_value = slope(end, rewards), slope(end, values)
+        early = slope(0, rewards)
+    if by_reward[cut, column] < 0 or before_end[end, column] < 0:
+        return "the sign: a higher reward lowers it"
+    if early[cut + 1 :, column].abs().max() > 1e-6:
+        return "the rewards of the next episode flow into it: no mask of `done`"
+    if before_end_value[end + 1, column].abs() > 1e-6:
+        return "a terminal state is bootstrapped"
+    if by_value[cut + 1, column] < 1e-6:
+        return "a time limit is treated as a terminal state"
+    if abs(float(by_value[cut + 1, column]) - gamma) > 1e-4:
+        return "the value of the next state is not discounted by gamma"
+    if by_reward[:, column + 1 :].abs().max() > 1e-6:
+        return "it depends on other environments"
+    return ""
 
 
-@check(
-    "Agent",
-    "log-probability or entropy is not that of the distribution the actions are drawn from",
-    of="continuous",
-)
-def density(subject: Subject):
+@check("compute_gae", of="gae")
+def gae(subject: Subject) -> Finding:
+    """compute_gae on random rewards, values and ends, against the sum of equation 16 in float64."""
+    gamma, lam = 0.9, 0.6
+    ours, r, te, do, v = returns_again(subject, *ROLLOUT, gamma=gamma, gae_lambda=lam)
+    right = reference_gae((r, te, do), v, gamma, lam)
+    mistakes = {text: reference_gae(case, v, gamma, lam) for text, case in wrong_ends(r, te, do).items()}
+    mistakes |= {
+        "the sign of the advantage": -right,
+        "gamma and lambda are swapped": reference_gae((r, te, do), v, lam, gamma),
+        "gamma is missing from the trace": reference_gae((r, te, do), v, gamma, lam / gamma),
+    }
+    choices = {
+        "lambda has no effect: these are returns minus values": reference_gae((r, te, do), v, gamma, 1.0),
+        "lambda has no effect: these are errors of one step": reference_gae((r, te, do), v, gamma, 0.0),
+    }
+    question = "the advantages are not those of equation 16, though they keep to their episodes"
+    return invariant(subject, gamma, compare(ours, right, mistakes, choices, question))
+
+
+def invariant(subject: Subject, gamma: float, finding: Finding) -> Finding:
+    """Where the formula is another one it must still keep what all of them keep."""
+    if finding.verdict == "differs" and (mistake := violated(subject, gamma)):
+        return broken(finding.measured, finding.expected, mistake)
+    return finding
+
+
+@check("n_step_returns", of="n-step")
+def n_step_returns(subject: Subject) -> Finding:
+    """n_step_returns on random rewards, values and ends, against the sum of discounted rewards in float64."""
+    gamma = 0.9
+    ours, r, te, do, v = returns_again(subject, *ROLLOUT, gamma=gamma)
+    right = reference_gae((r, te, do), v, gamma, 1.0) + v[:-1]
+    cases = wrong_ends(r, te, do)
+    cases["the rollout's last value is left out"] = (r, np.concatenate([te[:-1], np.ones_like(te[:1])]), do)
+    mistakes = {text: reference_gae(case, v, gamma, 1.0) + v[:-1] for text, case in cases.items()}
+    mistakes |= {
+        "gamma is missing": reference_gae((r, te, do), v, 1.0, 1.0) + v[:-1],
+        "advantages in place of returns": right - v[:-1],
+    }
+    one_step = reference_gae((r, te, do), v, gamma, 0.0) + v[:-1]
+    choices = {"the targets look one step ahead only": one_step}
+    question = "the targets are not those of algorithm S3, though they keep to their episodes"
+    return invariant(subject, gamma, compare(ours, right, mistakes, choices, question))
+
+
+@check("compute_returns", of="monte-carlo")
+def monte_carlo_returns(subject: Subject) -> Finding:
+    """compute_returns on random rewards against the sum in float64."""
+    gamma = 0.9
+    ours, r, *_ = returns_again(subject, "rewards", gamma=gamma)
+    none, zero = np.zeros_like(r), np.zeros((len(r) + 1, r.shape[1]))
+    right = reference_gae((r, none, none), zero, gamma, 1.0)
+    mistakes = {
+        "gamma is missing": reference_gae((r, none, none), zero, 1.0, 1.0),
+        "the reward of the step itself is left out": right - r,
+        "the sum of the whole episode, with the rewards before the action": np.broadcast_to(right[:1], r.shape),
+        "rewards are summed from the start": reference_gae((r[::-1], none, none), zero, gamma, 1.0)[::-1],
+        "the sign of the returns": -right,
+    }
+    question = "the returns are not the discounted sums of the rewards that follow"
+    return compare(ours, right, mistakes, {}, question)
+
+
+# ---- the distribution of the action ----------------------------------------------------------------------------------
+
+
+class Density:
+    """What the agent says of two-dimensional actions in one state: its log-probability on a grid that reaches far out
+    (by the quantiles of a Cauchy distribution, as wide as the draws), and draws."""
+
+    def __init__(self, subject: Subject, agent, side: int = 400, draws: int = 40_000):
+        x = subject.observations(1)
+        with torch.no_grad():
+            self.drawn = subject.act(agent, x.expand(draws, -1))[0]
+            if self.drawn.shape != (draws, 2):
+                raise Unable(f"actions of the shape {tuple(self.drawn.shape)}")
+            low, middle, high = self.drawn.quantile(torch.tensor([0.25, 0.5, 0.75]), dim=0)
+            self.middle, self.spread = middle, ((high - low) / 2).clamp(min=1e-4)
+            angle = math.pi * ((torch.arange(side) + 0.5) / side - 0.5)
+            axes = [m + s * angle.tan() for m, s in zip(self.middle, self.spread)]
+            areas = [s * math.pi / side * (1 + angle.tan() ** 2) for s in self.spread]
+            self.grid = torch.cartesian_prod(*axes)
+            area = torch.cartesian_prod(*areas).double().prod(-1)
+            _, logprob, self.entropy = subject.act(agent, x.expand(len(self.grid), -1), self.grid)
+            self.shape, self.logprob = tuple(logprob.shape), logprob.double().nan_to_num(nan=-1e4)
+            self.weights = {"action": self.logprob.exp() * area}
+            # a squashed action may have the density of what the environment gets
+            far, action = copy.deepcopy(agent).double(), self.grid.double()
+            step = 1e-4 * self.spread.double()
+            try:
+                up, down = (torch.from_numpy(far.to_env(action + sign * step)) for sign in (1, -1))
+                slope = ((up - down) / (2 * step)).abs().prod(-1)
+                self.weights["environment"] = self.logprob.exp() * area * slope
+            except Exception:  # to_env may be another one; the density of the action is enough
+                pass
+        self.masses = {name: float(weight.sum()) for name, weight in self.weights.items()}
+        self.kind = min(self.masses, key=lambda name: abs(self.masses[name] - 1))
+        self.weight, self.mass = self.weights[self.kind], self.masses[self.kind]
+
+
+def densities(subject: Subject) -> dict[str, Density]:
+    """With each --distribution that the file has."""
+    names = getattr(subject.module.Args.__annotations__.get("distribution"), "__args__", ("",))
+    flags = [{"distribution": name} if name else {} for name in names]
+    return {name: Density(subject, subject.agent(**flag)) for name, flag in zip(names, flags)}
+
+
+@check("Agent", of="continuous")
+def density(subject: Subject) -> Finding:
     """The density of two-dimensional actions must integrate to 1, and to the entropy."""
-    module, worst, where = subject.load(), 0.0, ""
-    cases = [{"distribution": name} for name in getattr(module, "NOISES", {"": 0})]
-    cases += [case | {"squash": True} for case in cases]
-    for case in cases:
-        agent = subject.agent(module, subject.args(module, **case))
-        agent.actor_logstd.data = torch.tensor([0.2, -0.4])
-        reach = 7 if case["distribution"] == "normal" else 18
-        axis = torch.linspace(-reach, reach, 700)
-        grid = torch.cartesian_prod(axis, axis)
-        with torch.no_grad():
-            x = torch.tensor([[0.3, -0.2, 0.5]])
-            grid = grid + agent.actor_mean(x)
-            logprob, entropy = agent.get_action(x.expand(len(grid), -1), grid)[1:]
-            if logprob.shape != (len(grid),):
-                return (
-                    f"log-probabilities {tuple(logprob.shape)}",
-                    f"({len(grid)},)",
-                    False,
-                    "sum over action dimensions",
-                )
-            slope = log_slope(agent, grid) if case.get("squash") else torch.zeros(())
-            weight = (logprob + slope).double().exp() * float((axis[1] - axis[0]) ** 2)
-            mass, ours = float(weight.sum()), float(entropy.mean())
-            theirs = float(-(weight * logprob.clamp(min=-1e4)).sum())
-        error = max(abs(mass - 1), abs(ours - theirs))
-        if error > worst:
-            worst, where = (
-                error,
-                f" ({case['distribution']}{', squash' * ('squash' in case)}: mass {mass:.3f})",
-            )
-    measured, expected, passed = close(worst, 3e-2)
-    return measured + where, expected, passed
+    finding = passes("mass 1.00, entropy as reported")
+    for name, found in densities(subject).items():
+        if found.shape != (len(found.grid),):
+            return broken(f"log-probabilities {found.shape}", f"({len(found.grid)},)", "sum over action dimensions")
+        entropy = float(found.entropy.double().mean())
+        theirs = float(-(found.weight * found.logprob.clamp(min=-1e4)).sum())
+        measured = f"{name} mass {found.mass:.3f}, entropy {entropy:.2f}".strip()
+        expected = f"1 +- 0.03, {theirs:.2f} +- 0.03"
+        squares = found.logprob.mul(2).exp() * (found.weights["action"] / found.logprob.exp()).nan_to_num()
+        if abs(found.mass - 1) > 0.03:
+            averaged = abs(float(squares.sum()) - 1) < 0.03
+            mistake = "log-probabilities are averaged over action dimensions, not summed" if averaged else ""
+            finding = broken(measured, expected, mistake or "the log-probability is not that of a density")
+        elif abs(entropy - theirs) > 0.03 and finding.verdict == "passes":
+            question = "the entropy is not that of the density whose log-probability is reported"
+            finding = differs(measured, expected, question)
+    return finding
 
 
-@check(
-    "Agent",
-    "actions are not drawn from the distribution whose log-probability is reported",
-    of="continuous",
-)
-def sampling(subject: Subject):
-    """Minus the mean log-probability of many draws is the entropy."""
-    module, worst = subject.load(), 0.0
-    for name in getattr(module, "NOISES", {"": 0}):
-        agent = subject.agent(module, subject.args(module, distribution=name))
-        agent.actor_logstd.data = torch.tensor([0.2, -0.4])
-        with torch.no_grad():
-            x = torch.tensor([[0.3, -0.2, 0.5]]).expand(200_000, -1)
-            action, logprob, entropy = agent.get_action(x)
-            logprob = agent.get_action(x, action)[1] if logprob is None else logprob
-        worst = max(worst, abs(float(logprob.mean() + entropy.mean())))
-        drawn = action.std(0) / {"normal": 1, "laplace": 2**0.5, "gumbel": math.pi / 6**0.5}.get(
-            name, 1
-        )
-        worst = max(worst, float((drawn.log() - agent.actor_logstd).abs().max()))
-    return close(worst, 3e-2)
+@check("Agent", of="continuous", follows="density")
+def sampling(subject: Subject) -> Finding:
+    """Two moments of many draws are those of the density."""
+    worst = 0.0
+    for found in densities(subject).values():
+        drawn, grid = ((a - found.middle) / found.spread for a in (found.drawn, found.grid))
+        weight = found.weight / found.mass
+        for power in (1, 2):
+            theirs = (weight[:, None] * grid.double().tanh() ** power).nan_to_num().sum(0)
+            worst = max(worst, largest(drawn.tanh().pow(power).mean(0), theirs))
+    if worst < 0.03:
+        return passes(f"error {worst:.1e}", "below 3e-02")
+    mistake = "actions are not drawn from the distribution whose log-probability is reported"
+    return broken(f"error {worst:.1e}", "below 3e-02", mistake)
 
 
-@check(
-    "Agent",
-    "log-probability or entropy is not that of the softmax of the logits",
-    of="policy discrete",
-)
-def probabilities(subject: Subject):
+@check("Agent", of="policy discrete")
+def probabilities(subject: Subject) -> Finding:
     """The probabilities of all actions add up to 1, and give the entropy; a row does not depend on the others."""
-    module = subject.load()
-    agent, x = subject.agent(module, subject.args(module)), subject.observations(32)
+    agent, x = subject.agent(), subject.observations(32)
     with torch.no_grad():
         logprobs, entropy = subject.outputs(agent, x)[0].double(), subject.act(agent, x)[2].double()
         alone = torch.cat([subject.outputs(agent, row[None])[0] for row in x]).double()
     mass, theirs = logprobs.exp().sum(-1), -(logprobs.exp() * logprobs).sum(-1)
-    return close(
-        max(largest(mass, torch.ones(32)), largest(entropy, theirs), largest(logprobs, alone))
-    )
+    errors = largest(mass, torch.ones(32)), largest(logprobs, alone), largest(entropy, theirs)
+    measured = "mass {:.1e}, rows {:.1e}, entropy {:.1e} off".format(*errors)
+    if errors[0] > 1e-3:
+        return broken(measured, "below 1e-03", "the probabilities of all actions do not add up to 1")
+    if errors[1] > 1e-3:
+        return broken(measured, "below 1e-03", "a row depends on the other rows")
+    if largest(-entropy, theirs) < 1e-3 and errors[2] > 1e-3:
+        return broken(measured, "below 1e-03", "the sign of the entropy")
+    if errors[2] > 1e-3:
+        return differs(measured, "below 1e-03", "the entropy is not that of the probabilities")
+    return passes(measured, "below 1e-03")
 
 
-@check(
-    "Agent",
-    "actions are not drawn from the policy, or one draw serves all environments",
-    of="policy discrete",
-)
-def action_frequencies(subject: Subject):
+@check("Agent", of="policy discrete")
+def action_frequencies(subject: Subject) -> Finding:
     """Of 3,200 draws in one state: how often each action comes, and that the rows of one call differ."""
-    module = subject.load()
-    agent, x = subject.agent(module, subject.args(module)), subject.observations(64)
+    agent, x = subject.agent(), subject.observations(64)
     with torch.no_grad():
         # a state whose probabilities differ, but none of them so much that it never comes
-        x = x[[(subject.act(agent, x)[2] - 0.7 * math.log(NUM_ACTIONS)).abs().argmin()]].expand_as(
-            x
-        )
+        far = (subject.act(agent, x)[2] - 0.7 * math.log(NUM_ACTIONS)).abs()
+        x = x[[far.argmin()]].expand_as(x)
         draws = torch.stack([subject.act(agent, x)[0] for _ in range(50)])  # (50 calls, 64 rows)
         expected = 64 * subject.outputs(agent, x[:1])[0][0].double().exp()
     counts = torch.nn.functional.one_hot(draws, NUM_ACTIONS).double().sum(1)  # (50 calls, actions)
@@ -239,241 +292,273 @@ def action_frequencies(subject: Subject):
     deviation = (expected * (1 - expected / 64)).sqrt()
     off = float(((counts.mean(0) - expected) / deviation).abs().max() * 50**0.5)
     spread = float((counts.var(0) / deviation**2).mean().sqrt())
-    hint = "one draw serves several rows" if spread > 2 else None
     measured = f"{off:.1f} deviations off, spread {spread:.2f}"
-    return measured, "below 5.5, 1 +- 0.5", off < 5.5 and abs(spread - 1) < 0.5, hint
+    if spread > 2:
+        return broken(measured, "below 5.5, 1 +- 0.5", "one draw serves several rows")
+    if off > 5.5 or abs(spread - 1) > 0.5:
+        mistake = "actions are not drawn with the probabilities that are reported"
+        return broken(measured, "below 5.5, 1 +- 0.5", mistake)
+    return passes(measured, "below 5.5, 1 +- 0.5")
 
 
-@check(
-    "Agent",
-    "what the environment gets leaves the action space, or is not the clipped or squashed action",
-    of="continuous",
-)
-def bounds(subject: Subject):
-    """Actions from -3 to 3 through to_env, clipped and squashed to [-0.5, 0.8]."""
-    module, worst = subject.load(), 0.0
-    space = box(2, -0.5, 0.8)
-    action = torch.linspace(-3, 3, 601)[:, None].expand(-1, 2)
-    for squash in (False, True):
-        agent = subject.agent(module, subject.args(module, squash=squash), action_space=space)
-        squashed = -0.5 + 1.3 * (action.tanh() + 1) / 2
-        worst = max(
-            worst, largest(agent.to_env(action), squashed if squash else action.clamp(-0.5, 0.8))
-        )
-    return close(worst)
+@check("Agent", of="continuous")
+def bounds(subject: Subject) -> Finding:
+    """Draws through to_env keep to [-0.5, 0.8], as clipped or squashed ones."""
+    agent = subject.agent()
+    with torch.no_grad():
+        action = subject.act(agent, subject.observations(600))[0]
+        ours = np.asarray(agent.to_env(action)).reshape(len(action), -1)
+    measured = f"{ours.min():.2f} to {ours.max():.2f}"
+    if ours.min() < -0.5001 or ours.max() > 0.8001:
+        return broken(measured, "within -0.50 and 0.80", "what the environment gets leaves the action space")
+    clipped, squashed = action.clamp(-0.5, 0.8), -0.5 + 1.3 * (action.tanh() + 1) / 2
+    if min(largest(ours, clipped), largest(ours, squashed)) > 1e-3:
+        return differs(measured, "clipped or squashed", "the environment gets neither the clipped nor the squashed action")
+    return passes(measured, "within -0.50 and 0.80")
 
 
-@check(
-    "Agent",
-    "normalize is not (obs - mean) / deviation clipped to +-10, or it writes into its input",
-    of="normaliser",
-)
-def normaliser(subject: Subject):
+@check("Agent", of="normaliser")
+def normaliser(subject: Subject) -> Finding:
     """Of observations far and near, by statistics of the probe's own; the input stays as it is."""
-    module = subject.load()
-    agent = subject.agent(module, subject.args(module))
+    agent = subject.agent()
+    if not hasattr(agent, "obs_rms"):
+        raise Skip
     agent.obs_rms.mean += torch.tensor([3.0, -2.0, 0.5])
     agent.obs_rms.var += torch.tensor([8.0, -0.75, 99.0])
     obs = 30 * torch.randn(200, 3)
     kept, mean, var = obs.clone(), agent.obs_rms.mean.double(), agent.obs_rms.var.double()
-    theirs = ((obs.double() - mean) / (var + 1e-8).sqrt()).clamp(-10, 10)
-    error = largest(agent.normalize(obs), theirs)
-    untouched = torch.equal(obs, kept)
-    hint = None if untouched else "normalize writes into its input: stored observations change"
-    return f"error {error:.1e}", "below 1e-03", error < 1e-3 and untouched, hint
+    ours = agent.normalize(obs).double()
+    if not torch.equal(obs, kept):
+        return broken("the input changes", "it stays", "normalize writes into its input: stored observations change")
+    centred = kept.double() - mean
+    right = (centred / (var + 1e-8).sqrt()).clamp(-10, 10)
+    mistakes = {
+        "observations are divided by the variance, not its root": (centred / (var + 1e-8)).clamp(-10, 10),
+        "observations are not standardised": kept,
+        "the mean is not subtracted": (kept / (var + 1e-8).sqrt()).clamp(-10, 10),
+    }
+    return compare(ours, right, mistakes, {}, "normalize is not (obs - mean) / deviation, clipped to +-10")
 
 
-@check(
-    "Agent",
-    "the scale of the action is clamped or transformed: its parameter loses its effect",
-    of="continuous",
-)
-def scale(subject: Subject):
+@check("Agent", of="continuous", follows="density")
+def scale(subject: Subject) -> Finding:
     """The entropy rises by 1 for each dimension and each 1 that the log of the scale rises by."""
-    module, found = subject.load(), []
-    agent, x = subject.agent(module, subject.args(module)), torch.randn(8, 3)
+    agent, x, found = subject.agent(), subject.observations(8), []
+    if not isinstance(getattr(agent, "actor_logstd", None), torch.nn.Parameter):
+        raise Skip
+    if subject.outputs(agent, x)[0].shape != (8, 2) or agent.actor_logstd.numel() != 2:
+        raise Unable(f"actor_logstd has {agent.actor_logstd.numel()} numbers for 2 actions")
+    entropies = []
     for value in (-2.0, 0.0, 1.0):
         agent.actor_logstd.data.fill_(value)
-        found.append(float(agent.get_action(x)[2].mean()) - value * agent.actor_logstd.numel())
-    return close(max(found) - min(found))
+        torch.manual_seed(subject.seed)
+        entropies.append(float(subject.act(agent, x)[2].mean()))
+        action = subject.act(agent, x.expand(8, -1))[0]
+        found.append(float(subject.act(agent, x, action)[1].mean()))
+    squashed = largest(agent.to_env(torch.tensor([[0.3, 0.1]])), [[0.3, 0.1]]) > 1e-3
+    steps = np.diff(entropies) / np.array([4.0, 2.0])
+    measured = f"{steps[0]:.2f}, {steps[1]:.2f} for each 1"
+    if squashed:  # its entropy is bounded
+        return passes(measured, "any") if steps[0] > 0.5 else differs(measured, "1 at small scales", QUESTION)
+    return passes(measured, "1.00") if np.abs(steps - 1).max() < 1e-3 else differs(measured, "1.00", QUESTION)
 
 
-@check(
-    "Agent",
-    "RPO's noise: z ~ U(-alpha, alpha) on the location, new for each row and dimension, in the update only",
-    of="continuous",
-)
-def rpo_noise(subject: Subject):
+QUESTION = "the scale of the action, or its entropy, is clamped or transformed"
+
+
+@check("Agent", of="continuous rpo", follows="density")
+def rpo_noise(subject: Subject) -> Finding:
     """At the location itself the squares of z can be read off the log-probability: 2 alpha^2 / 3 on the mean."""
-    module, alpha = subject.load(), 0.4
-    if not hasattr(module.Args, "rpo_alpha"):
-        return "no --rpo-alpha", "nothing to check", True
-    noisy, plain = (
-        subject.agent(module, subject.args(module, rpo_alpha=a, rpo_perturb_rollout=False))
-        for a in (alpha, 0.0)
-    )
-    x = torch.tensor([[0.3, -0.2, 0.5]]).expand(100_000, -1)
+    alpha = 0.4
+    noisy, plain = (subject.agent(rpo_alpha=a, rpo_perturb_rollout=False) for a in (alpha, 0.0))
+    if not (hasattr(noisy, "actor_mean") and hasattr(noisy, "actor_logstd")):
+        raise Unable("the agent has no actor_mean and actor_logstd, by which the probe reads the noise off")
+    x = subject.observations(1).expand(100_000, -1)
     with torch.no_grad():
         same = []
         for agent in (noisy, plain):
             agent.actor_logstd.zero_()
             torch.manual_seed(subject.seed)
-            same.append(agent.get_action(x[:100])[0])
+            same.append(subject.act(agent, x[:100])[0])
         location = plain.actor_mean(x)
+        # sums over the two dimensions of z^2, and of z^2 - 2 z
         squares, beside = (
-            2 * (plain.get_action(x, action)[1] - noisy.get_action(x, action)[1])
+            2 * (subject.act(plain, x, action)[1] - subject.act(noisy, x, action)[1])
             for action in (location, location + 1)
-        )  # sums over the two dimensions of z^2, and of z^2 - 2 z
+        )
     ratio, top = float(squares.mean() / (2 * alpha**2 / 3)), float(squares.max())
-    spread, middle = (
-        float(squares.std() / (alpha**2 * (8 / 45) ** 0.5)),
-        float((squares - beside).mean() / 4),
-    )
+    spread = float(squares.std() / (alpha**2 * (8 / 45) ** 0.5))
+    middle = float((squares - beside).mean() / 4)
     acting = "equal" if torch.equal(*same) else "noisy"
-    passed = max(abs(ratio - 1), abs(spread - 1), abs(middle)) < 0.03 and top <= 2 * alpha**2 + 1e-4
     measured = f"z^2 {ratio:.2f}, spread {spread:.2f}, z {middle:.2f}, acting {acting}"
-    return measured, "1.00, 1.00, 0.00, equal", passed and acting == "equal"
+    expected = "1.00, 1.00, 0.00, equal"
+    if acting == "noisy":
+        return broken(measured, expected, "z is added while acting as well, without --rpo-perturb-rollout")
+    if spread < 0.1 < ratio:
+        return broken(measured, expected, "one draw of z serves the whole minibatch")
+    if abs(middle) > 0.03:
+        return broken(measured, expected, "z is not symmetric around 0")
+    if max(abs(ratio - 1), abs(spread - 1)) > 0.03 or top > 2 * alpha**2 + 1e-4:
+        return differs(measured, expected, "z is not uniform in [-alpha, alpha] for each row and dimension")
+    return passes(measured, expected)
 
 
-def slopes(subject: Subject, module, agent, args, batch: dict, wanted: str) -> torch.Tensor:
-    """d loss / d logprob or d loss / d value of every row, by moving that row's output of the agent."""
-    shift = torch.zeros(len(batch["x"]), requires_grad=True)
-    place = {"logprob": 1, "value": 3}[wanted]
-
-    def moved(call, first: int):
-        def inner(*a):
-            result = call(*a)
-            if not isinstance(result, tuple):
-                return result + shift
-            return tuple(
-                part + shift if i + first == place else part for i, part in enumerate(result)
-            )
-
-        return inner
-
-    # what each function returns, counted in (action, logprob, entropy, value)
-    parts = {"get_action_and_value": 0, "get_action": 0, "get_value": 3}
-    with contextlib.ExitStack() as patches:
-        for name, first in parts.items():
-            if hasattr(agent, name) and (name != "get_value" or place == 3):
-                patches.enter_context(patch.object(agent, name, moved(getattr(agent, name), first)))
-        loss = subject.loss(module, agent, args, batch)
-    slope = torch.autograd.grad(loss, shift, allow_unused=True)[0] if loss.requires_grad else None
-    return torch.zeros(len(shift)).double() if slope is None else slope.double()
+@check("train", of="continuous rpo", follows="rpo-noise")
+def rpo_schedule(subject: Subject) -> Finding:
+    """With --rpo-alpha 0.4 --rpo-alpha-final 0.1: alpha falls linearly with the steps, read off the agent."""
+    if not hasattr(subject.module.Args, "rpo_alpha_final"):
+        raise Skip
+    trace = Trace(subject, rpo_alpha=0.4, rpo_alpha_final=0.1)
+    if not hasattr(trace.first, "rpo_alpha"):
+        raise Unable("the agent has no rpo_alpha")
+    ours = [float(record["agent"].rpo_alpha) for record in trace.updates]
+    right = [0.4 - 0.3 * step / trace.args.total_timesteps for step in [0, *trace.steps]][: len(ours)]
+    measured, expected = (f"{alpha[0]:.2f} to {alpha[-1]:.2f}" for alpha in (ours, right))
+    if largest(ours, right) < 1e-3:
+        return passes(measured, expected)
+    if ours[-1] > ours[0] or max(ours) > 0.401:
+        return broken(measured, expected, "alpha rises, where it is to fall to --rpo-alpha-final")
+    if ours[-1] == ours[0]:
+        return broken(measured, expected, "--rpo-alpha-final has no effect")
+    return differs(measured, expected, "alpha does not fall linearly")
 
 
-@check("update", "a broadcast such as (n,) - (n, 1): every row meets every other")
-def rows_are_independent(subject: Subject):
-    """The loss of a minibatch is the mean of the losses of its rows, when advantages are not standardised."""
-    module = subject.load()
-    args = subject.args(module, norm_adv=False)
-    agent, batch = minibatch(subject, module, args)
+# ---- the loss --------------------------------------------------------------------------------------------------------
+
+
+@check("update")
+def rows_are_independent(subject: Subject) -> Finding:
+    """Rows of the batch keep together: the loss changes when one of its tensors alone is shuffled."""
+    mb = Minibatch(subject, 32, norm_adv=False, clip_vloss=True, ent_coef=0.0)
+    order = torch.arange(32).roll(5)
     with torch.no_grad():
-        whole = float(subject.loss(module, agent, args, batch))
-        rows = [
-            {name: tensor[i : i + 1] for name, tensor in batch.items()}
-            for i in range(len(batch["x"]))
-        ]
-        single = float(np.mean([float(subject.loss(module, agent, args, row)) for row in rows]))
-    return close(abs(whole - single), 1e-4)
+        whole, spoilt = float(mb.loss()), []
+        again = abs(float(mb.loss()) - whole)  # a loss may draw
+        for name in set(mb.batch) - {"x", "next_obs", "valid"}:
+            tensor = mb.batch[name]
+            other = 1 - tensor if name == "terminal" else tensor.roll(1, 0) + (tensor.is_floating_point() * 0.5)
+            if tensor.is_floating_point() and abs(float(mb.loss(**{name: other})) - whole) < 1e-6 + 2 * again:
+                continue  # the loss does not depend on it
+            change = abs(float(mb.loss(**{name: tensor[order]})) - whole)
+            spoilt += [name] if change < 1e-6 * max(1, abs(whole)) + again else []
+    if spoilt:
+        mistake = "a broadcast such as (n,) - (n, 1), or one row for all: every row meets every other"
+        return broken(f"shuffled without effect: {', '.join(sorted(spoilt))}", "each has one", mistake)
+    return passes("all rows keep together")
 
 
-@check(
-    "update",
-    "the clipped surrogate: its sign, min taken for max, or the clip on the wrong side",
-    of="ratio",
-)
-def clipping(subject: Subject):
+def own(mb: Minibatch, mine: torch.Tensor, other: torch.Tensor) -> list:
+    """The parameters that `mine` depends on and `other` does not."""
+    parameters = [p for p in mb.agent.parameters() if p.requires_grad]
+    if not mine.requires_grad:
+        return []
+    mine, other = (
+        torch.autograd.grad(output.sum(), parameters, retain_graph=True, allow_unused=True)
+        if output.requires_grad else [None] * len(parameters)
+        for output in (mine, other)
+    )  # fmt: skip
+    return [p for p, a, b in zip(parameters, mine, other) if a is not None and b is None]
+
+
+def slopes(subject: Subject, mb: Minibatch, part: str, right, mistakes: dict, choices: dict, question: str) -> Finding:
+    """The gradient of the loss, by the parameters that only the policy (or the value) has, is that of a sum over rows of
+    slope x log-probability (or value): `right`, or what a mistake would give."""
+    x = mb.batch["x"]
+    outputs = {"logprob": subject.act(mb.agent, x, mb.batch["action"])[1], "value": subject.value(mb.agent, x)}
+    output = outputs.pop(part)
+    if output.shape != (len(x),):
+        return broken(f"{part} of the shape {tuple(output.shape)}", f"({len(x)},)", "a tensor of another shape will broadcast")
+    parameters = own(mb, output, *outputs.values())
+    if not parameters:
+        raise Unable(f"no parameter belongs to the {part} alone")
+    ours = gradient(mb.loss(), parameters)
+    summed = lambda slope: gradient((slope.float() * output).sum(), parameters)  # noqa: E731
+    theirs = summed(right)
+    size = float(theirs.abs().max())
+    cases = [{text: summed(slope) / size for text, slope in part.items()} for part in (mistakes, choices)]
+    if ours.abs().max() < 1e-9 * size:
+        return broken("no gradient", "one", "no gradient reaches it")
+    finding = compare(ours / size, theirs / size, *cases, question)
+    factor = float(ours @ theirs / (theirs @ theirs))
+    if finding.verdict == "differs" and float(torch.cosine_similarity(ours, theirs, 0)) > 0.9999:
+        return differs(f"{factor:.3g} times the published slope", "1", f"the {part} has {factor:.3g} times its weight in the loss")
+    if finding.verdict == "differs" and factor < -0.2:
+        return broken(finding.measured, finding.expected, "the sign: the loss moves it the wrong way")
+    return finding
+
+
+def rows_of(subject: Subject, many: int) -> int:
+    return 64 if subject.world == "Pixels" else many
+
+
+@check("update", of="ratio", follows="rows-are-independent density")
+def clipping(subject: Subject) -> Finding:
     """Slope of the loss by each row's log-probability: -ratio x advantage, and 0 where clipping must hold it."""
-    module = subject.load()
-    args = subject.args(module, norm_adv=False, ent_coef=0.0)
-    agent, batch = minibatch(subject, module, args, 256)
+    mb = Minibatch(subject, rows_of(subject, 256), norm_adv=False, ent_coef=0.0)
     with torch.no_grad():
-        ratio = (
-            (subject.act(agent, batch["x"], batch["action"])[1] - batch["old_logprob"])
-            .exp()
-            .double()
-        )
-    advantage, eps = batch["advantage"].double(), args.clip_coef
+        logprob = subject.act(mb.agent, mb.batch["x"], mb.batch["action"])[1]
+        ratio = (logprob - mb.batch["old_logprob"]).exp().double()
+    advantage, eps, n = mb.batch["advantage"].double(), getattr(mb.args, "clip_coef", 0.2), len(ratio)
     held = ((advantage > 0) & (ratio > 1 + eps)) | ((advantage < 0) & (ratio < 1 - eps))
-    theirs = torch.where(held, 0, -ratio * advantage) / len(ratio)
-    ours = slopes(subject, module, agent, args, batch, "logprob")
-    scale = float(theirs.abs().max())
-    hints = {
-        "the sign of the policy loss: it lowers good actions": -theirs,
-        "the ratio is not clipped": -ratio * advantage / len(ratio),
-        "max in place of min: the clip holds the wrong side": torch.where(
-            ((advantage < 0) & (ratio > 1 + eps)) | ((advantage > 0) & (ratio < 1 - eps)),
-            0,
-            -ratio * advantage,
-        )
-        / len(ratio),
-        "no gradient reaches the policy": 0 * theirs,
+    other = ((advantage < 0) & (ratio > 1 + eps)) | ((advantage > 0) & (ratio < 1 - eps))
+    plain = -ratio * advantage / n
+    right = torch.where(held, 0, plain)
+    mistakes = {
+        "the sign of the policy loss: it lowers good actions": -right,
+        "max in place of min: the clip holds the wrong side": torch.where(other, 0, plain),
+        "the sign of the policy loss, and no clip": -plain,
     }
-    hint = next(
-        (text for text, other in hints.items() if largest(ours / scale, other / scale) < 1e-3), None
-    )
-    return *close(largest(ours / scale, theirs / scale)), hint
+    choices = {"the ratio is not clipped": plain,
+               "the ratio is clipped on both sides, whatever the advantage": torch.where(held | other, 0, plain)}  # fmt: skip
+    return slopes(subject, mb, "logprob", right, mistakes, choices, "the policy loss is not PPO's clipped surrogate")
 
 
-@check(
-    "update", "the policy gradient: its sign, its advantage, or the rows that it counts", of="score"
-)
-def policy_gradient(subject: Subject):
+@check("update", of="score", follows="rows-are-independent density probabilities")
+def policy_gradient(subject: Subject) -> Finding:
     """Slope of the loss by each row's log-probability: -(target - value), and 0 in reset rows where it gets them; with
     --norm-adv and each --baseline, where there are such flags."""
-    module, worst, hint = subject.load(), 0.0, None
-    baselines = ("value", "none") if hasattr(module.Args, "baseline") else ("value",)
-    for baseline, norm in [
-        (b, n) for b in baselines for n in (False, True)[: 1 + hasattr(module.Args, "norm_adv")]
-    ]:
-        args = subject.args(module, ent_coef=0.0, norm_adv=norm, baseline=baseline)
-        agent, batch = minibatch(subject, module, args)
-        valid = batch.get("valid", torch.ones(len(batch["x"]))).double()
-        if "valid" in batch:
-            valid[::5] = batch["valid"][::5] = 0
+    finding = None
+    flags = subject.module.Args.__dataclass_fields__
+    baselines = ("value", "none") if "baseline" in flags else ("value",)
+    for baseline, norm in itertools.product(baselines, (False, True)[: 1 + ("norm_adv" in flags)]):
+        mb = Minibatch(subject, 64, ent_coef=0.0, norm_adv=norm, baseline=baseline)
+        valid = mb.batch.get("valid", torch.ones(64)).double()
+        if "valid" in mb.batch:
+            valid[::5] = mb.batch["valid"][::5] = 0
         with torch.no_grad():
-            value, target = subject.value(agent, batch["x"]).double(), batch["target"].double()
+            value, target = subject.value(mb.agent, mb.batch["x"]).double(), mb.batch["target"].double()
         advantage = target - (value if baseline == "value" else 0)
         if norm:
             advantage = (advantage - advantage.mean()) / advantage.std()
-        theirs = -advantage * valid / valid.sum()
-        ours, scale = (
-            slopes(subject, module, agent, args, batch, "logprob"),
-            float(theirs.abs().max()),
-        )
-        hints = {
-            "the sign of the policy loss: it lowers good actions": -theirs,
-            "the target stands in for the advantage": -target * valid / valid.sum(),
-            "reset rows count": -advantage / len(advantage),
-            "no gradient reaches the policy": 0 * theirs,
-        }
-        error = largest(ours / scale, theirs / scale)
-        if not error < 1e-3:
-            hint = (
-                likeliest(ours / scale, {text: wrong / scale for text, wrong in hints.items()})
-                or hint
-            )
-        worst = max(worst, error)
-    return *close(worst), hint
+        right = -advantage * valid / valid.sum()
+        mistakes = {"the sign of the policy loss: it lowers good actions": -right,
+                    "reset rows count": -advantage / len(advantage)}  # fmt: skip
+        choices = {"the target stands in for the advantage: there is no baseline": -target * valid / valid.sum(),
+                   "a value is subtracted in spite of --baseline none": -(target - value) * valid / valid.sum()}  # fmt: skip
+        one = slopes(subject, mb, "logprob", right, mistakes, choices, "the policy loss is not -logprob x advantage")
+        if finding is None or finding.verdict == "passes" or one.verdict == "broken":
+            finding = one
+    return finding
 
 
-@check(
-    "RMSprop",
-    "not theta - lr x gradient / sqrt(g + eps), g being the running mean of its square, from 1",
-    of="n-step",
-)
-def rmsprop(subject: Subject):
+@check("RMSprop", of="n-step")
+def rmsprop(subject: Subject) -> Finding:
     """Ten steps of RMSprop on given gradients, against the formula in float64."""
+    if not hasattr(subject.module, "RMSprop"):
+        raise Skip
     parameter = torch.nn.Parameter(torch.randn(20))
-    optimizer = subject.load().RMSprop([parameter], lr=0.1, alpha=0.8, eps=0.01)
-    theirs, square = parameter.detach().double(), torch.ones(20).double()
-    for gradient in 0.1 * torch.randn(10, 20):
-        parameter.grad = gradient
+    optimizer = subject.module.RMSprop([parameter], lr=0.1, alpha=0.8, eps=0.01)
+    start, square = parameter.detach().double(), torch.ones(20).double()
+    theirs, outside = start.clone(), start.clone()
+    for grad in 0.1 * torch.randn(10, 20):
+        parameter.grad = grad
         optimizer.step()
-        square = 0.8 * square + 0.2 * gradient.double() ** 2
-        theirs = theirs - 0.1 * gradient.double() / (square + 0.01).sqrt()
-    return close(largest(parameter.detach(), theirs), 1e-5)
+        square = 0.8 * square + 0.2 * grad.double() ** 2
+        theirs = theirs - 0.1 * grad.double() / (square + 0.01).sqrt()
+        outside = outside - 0.1 * grad.double() / (square.sqrt() + 0.01)
+    choices = {"epsilon stands outside the root": outside}
+    question = "RMSprop is not theta - lr x gradient / sqrt(g + eps), g being the running mean of its square, from 1"
+    return compare(parameter.detach(), theirs, {"the sign of the step": 2 * start - theirs}, choices, question, 1e-5)
 
 
 def value_slopes(value, target, centre, eps: float) -> torch.Tensor:
@@ -483,285 +568,405 @@ def value_slopes(value, target, centre, eps: float) -> torch.Tensor:
     return torch.where(plain, value - target, (inside - target) * ((value - centre).abs() < eps))
 
 
-@check("update", "the value loss, or its clipping, which must be around the old value", of="policy")
-def value_loss(subject: Subject):
+@check("update", of="policy", follows="rows-are-independent")
+def value_loss(subject: Subject) -> Finding:
     """Slope of the loss by each row's value, without and with --clip-vloss."""
-    module, worst, hint = subject.load(), 0.0, None
-    for clip in (False, True) if "ratio" in subject.kinds else (False,):
-        args = subject.args(module, norm_adv=False, clip_vloss=clip)
-        agent, batch = minibatch(subject, module, args, 256)
+    finding = None
+    flags = subject.module.Args.__dataclass_fields__
+    for clip in (False, True) if "clip_vloss" in flags else (False,):
+        mb = Minibatch(subject, rows_of(subject, 256), norm_adv=False, clip_vloss=clip, ent_coef=0.0)
         with torch.no_grad():
-            value = subject.value(agent, batch["x"]).double()
-        target, old = batch["target"].double(), batch.get("old_value", value).double()
-        theirs = value_slopes(value, target, old, args.clip_coef if clip else math.inf)
-        around_target = value_slopes(value, target, target, getattr(args, "clip_coef", math.inf))
-        theirs, around_target = (
-            args.vf_coef * slope / len(value) for slope in (theirs, around_target)
-        )
-        ours, scale = (
-            slopes(subject, module, agent, args, batch, "value"),
-            float(theirs.abs().max()),
-        )
-        worst = max(worst, largest(ours / scale, theirs / scale))
-        if ours.abs().max() < 1e-12:
-            hint = "no gradient reaches the value network"
-        elif largest(-ours / scale, theirs / scale) < 1e-3:
-            hint = "the sign of the value loss"
-        elif clip and largest(ours / scale, around_target / scale) < 1e-3:
-            hint = "values are clipped around the target in place of the old value"
-    return *close(worst), hint
+            value = subject.value(mb.agent, mb.batch["x"]).double()
+        target, old = mb.batch["target"].double(), mb.batch.get("old_value", value).double()
+        weight, eps = getattr(mb.args, "vf_coef", 0.5) / len(value), getattr(mb.args, "clip_coef", math.inf)
+        right = weight * value_slopes(value, target, old, eps if clip else math.inf)
+        mistakes = {"the sign of the value loss": -right}
+        if clip:
+            around = weight * value_slopes(value, target, target, eps)
+            mistakes["values are clipped around the target in place of the old value"] = around
+        error = value - target
+        choices = {"the value loss is Huber's": weight * error.clamp(-1, 1),
+                   "the value loss is the absolute error": weight * error.sign()}  # fmt: skip
+        if clip:
+            choices["--clip-vloss has no effect"] = weight * error
+        one = slopes(subject, mb, "value", right, mistakes, choices, "the value loss is not half the squared error")
+        if one.hint == "no gradient reaches it":
+            critic = {name for name, _ in subject.trace.first.named_parameters()} - subject.trace.learned
+            if not critic:  # another loss trains it
+                one = differs("no gradient", "one", "this loss does not train the value, something else does")
+        if finding is None or finding.verdict == "passes" or one.verdict == "broken":
+            finding = one
+    return finding
 
 
-@check("update", "the sign or the weight of the entropy bonus", of="policy bootstrap")
-def entropy_bonus(subject: Subject):
+@check("update", of="policy", follows="rows-are-independent density probabilities")
+def entropy_bonus(subject: Subject) -> Finding:
     """With --ent-coef c the loss is lower by c times the entropy."""
-    module = subject.load()
-    args, plain = subject.args(module, ent_coef=0.3), subject.args(module, ent_coef=0.0)
-    agent, batch = minibatch(subject, module, args)
+    if "ent_coef" not in subject.module.Args.__dataclass_fields__:
+        raise Skip
+    mb = Minibatch(subject, 64, ent_coef=0.3)
+    plain = copy.copy(mb.args)
+    plain.ent_coef = 0.0
     with torch.no_grad():
-        entropy = float(subject.act(agent, batch["x"], batch["action"])[2].mean())
-        change = float(
-            subject.loss(module, agent, args, batch) - subject.loss(module, agent, plain, batch)
-        )
-    return (
-        f"loss changes by {change:+.3f}",
-        f"{-0.3 * entropy:+.3f}",
-        abs(change + 0.3 * entropy) < 1e-3,
-    )
+        torch.manual_seed(subject.seed)
+        entropy = float(subject.act(mb.agent, mb.batch["x"], mb.batch["action"])[2].mean())
+        change = float(mb.loss() - mb.loss(plain))
+    measured, expected = f"loss changes by {change:+.3f}", f"{-0.3 * entropy:+.3f}"
+    if abs(change + 0.3 * entropy) < 1e-3 * max(1, abs(entropy)):
+        return passes(measured, expected)
+    if abs(change - 0.3 * entropy) < 1e-3:
+        return broken(measured, expected, "the sign of the entropy bonus")
+    return differs(measured, expected, "the entropy bonus is not --ent-coef times the entropy")
 
 
-@check("update", "advantages are standardised over the wrong axis, or not at all", of="ratio")
-def advantage_normalisation(subject: Subject):
+@check("update", of="ratio", follows="rows-are-independent")
+def advantage_normalisation(subject: Subject) -> Finding:
     """With --norm-adv the loss does not change when all advantages are scaled and shifted; without it, it does."""
-    module, changes = subject.load(), {}
+    changes = {}
     for norm in (True, False):
-        args = subject.args(module, norm_adv=norm)
-        agent, batch = minibatch(subject, module, args)
-        other = batch | {"advantage": 7 * batch["advantage"] + 3}
+        mb = Minibatch(subject, 64, norm_adv=norm)
         with torch.no_grad():
-            losses = [float(subject.loss(module, agent, args, b)) for b in (batch, other)]
-        changes[norm] = abs(losses[1] - losses[0])
+            other = float(mb.loss(advantage=7 * mb.batch["advantage"] + 3))
+            changes[norm] = abs(other - float(mb.loss()))
     measured = f"loss changes by {changes[True]:.1e} with --norm-adv, {changes[False]:.1e} without"
-    return measured, "below 1e-3 with, above without", changes[True] < 1e-3 < changes[False]
+    expected = "below 1e-3 with, above without"
+    if changes[True] < 1e-3 < changes[False]:
+        return passes(measured, expected)
+    text = "--norm-adv does not standardise the advantages of a minibatch" if changes[True] >= 1e-3 else ""
+    return differs(measured, expected, text or "advantages are standardised whatever --norm-adv says")
 
 
-@check(
-    "train",
-    "log-probabilities are stale, of another action, or under other statistics than those of the rollout",
-    of="ratio",
-)
-def first_ratio(subject: Subject):
-    """In the first minibatch of each update nothing has changed since the rollout: the ratio is 1."""
-    worst = 0.0
+# ---- what reaches the loss -------------------------------------------------------------------------------------------
+
+
+@check("train", of="ratio")
+def first_ratio(subject: Subject) -> Finding:
+    """In the first minibatch of each update nothing has changed since the rollout, so the ratio is 1; later it is not."""
+    worst, later = 0.0, 0.0
     for record in subject.trace.updates:
-        first = record["minibatches"][0]
-        if first["logprob"].shape != first["old_logprob"].shape:
-            shapes = f"{tuple(first['logprob'].shape)} - {tuple(first['old_logprob'].shape)}"
-            return (
-                f"log-probabilities {shapes}",
-                "the same shape",
-                False,
-                "a broadcast: the ratio becomes a matrix",
-            )
-        worst = max(worst, float(((first["logprob"] - first["old_logprob"]).exp() - 1).abs().max()))
-    return f"ratio 1 +- {worst:.1e}", "1 +- 1e-03", worst < 1e-3
+        for k, mb in enumerate(record["minibatches"]):
+            if mb["logprob"].shape != mb["old_logprob"].shape:
+                shapes = f"{tuple(mb['logprob'].shape)} - {tuple(mb['old_logprob'].shape)}"
+                return broken(f"log-probabilities {shapes}", "the same shape", "a broadcast: the ratio becomes a matrix")
+            off = float(((mb["logprob"] - mb["old_logprob"]).exp() - 1).abs().max())
+            worst = max(worst, off if k == 0 else 0.0)
+            later = max(later, off)
+    measured = f"ratio 1 +- {worst:.1e}, later 1 +- {later:.1e}"
+    expected = "1 +- 1e-03, later further off"
+    if later < 1e-6:
+        return broken(measured, expected, "old log-probabilities are computed anew in the update: the ratio is always 1")
+    epochs = getattr(subject.trace.args, "update_epochs", 1)
+    if worst < 1e-3 and (epoch := anew(subject, epochs)):
+        return broken(f"{measured}; again 1 in epoch {epoch}", expected, "old log-probabilities are computed anew in each epoch")
+    if worst < 1e-3:
+        return passes(measured, expected)
+    mistake = "old log-probabilities are stale, of another action, or under other statistics than those of the update"
+    return broken(measured, expected, mistake)
 
 
-@check("train", "a tensor of the batch has another shape: it will broadcast", of="policy")
-def shapes(subject: Subject):
+def anew(subject: Subject, epochs: int) -> int:
+    """The epoch, after the first, that starts with ratios of 1 in every update."""
+    parts = [record["minibatches"] for record in subject.trace.updates]
+    if epochs < 2 or any(len(part) != len(parts[0]) or len(part) % epochs for part in parts):
+        return 0
+    start = len(parts[0]) // epochs
+    if not start or start == len(parts[0]):
+        return 0
+    off = [float((part[start]["logprob"] - part[start]["old_logprob"]).abs().max()) for part in parts]
+    return 2 if max(off) < 1e-6 else 0
+
+
+@check("train", of="policy")
+def shapes(subject: Subject) -> Finding:
     """Log-probabilities, advantages, targets and old values of every minibatch have the shape (minibatch,)."""
-    wrong, names = set(), ("logprob", "old_logprob", "advantage", "target", "old_value", "valid")
+    wrong, names = set(), ("logprob", "value", "old_logprob", "advantage", "target", "old_value", "valid")
     for record in subject.trace.updates:
         for mb in record["minibatches"]:
             size = len(mb["x"])
             for name in names:
                 if name in mb and mb[name].shape != (size,):
                     wrong.add(f"{name} {tuple(mb[name].shape)} for {size} rows")
-    return "; ".join(sorted(wrong)) or "all (minibatch,)", "all (minibatch,)", not wrong
+    if wrong:
+        return broken("; ".join(sorted(wrong)), "all (minibatch,)", "a tensor of another shape will broadcast")
+    return passes("all (minibatch,)")
 
 
-@check(
-    "train",
-    "reset rows, the step after an episode's end, reach the loss, or valid rows are lost",
-    of="policy",
-)
-def reset_rows(subject: Subject):
-    """The batch holds each valid step once, and no reset row."""
-    trace, extra, lost = subject.trace, 0, 0
-    for places, record in zip(trace.places, trace.updates):
-        lost += int((places < 0).sum())
-        extra += len(record["batch"]["x"]) - len(set(places.tolist()) - {-1})
-    return f"{extra} rows too many, {lost} lost", "0, 0", extra == lost == 0
+@check("train", of="policy")
+def reset_rows(subject: Subject) -> Finding:
+    """The batch holds each valid step, and no reset row."""
+    trace, resets, lost, ends, firsts, total = subject.trace, 0, 0, 0, 0, 0
+    for places, expected, record, truth in zip(trace.places, trace.expected, trace.updates, trace.truth):
+        batch = sketch(trace.batch(record)["x"])
+        known = nearest(expected["resets"], batch)
+        own = nearest(expected["resets"], expected["x"])  # a state that was also acted in
+        resets += int(((known >= 0) & (own < 0)).sum())
+        missing = places < 0
+        lost, total = lost + int(missing.sum()), total + len(places)
+        done = (truth["terminated"] | truth["truncated"])[truth["valid"]]
+        ends += int((missing & done).sum())
+        after_life = np.roll(truth["life_lost"], 1, axis=0)[truth["valid"]]
+        firsts += int((missing & after_life).sum())
+    measured = f"{resets} reset rows, {lost} of {total} valid rows lost"
+    if resets:
+        return broken(measured, "0, 0", "reset rows, the step after an episode's end, reach the loss")
+    if lost and lost == ends:
+        return broken(measured, "0, 0", "the last step of episodes is lost")
+    if lost and lost == firsts:
+        return broken(measured, "0, 0", "the step after a lost life is taken for a reset row")
+    if lost:
+        return differs(measured, "0, 0", "some steps are not trained on")
+    return passes(measured, "0, 0")
 
 
-def batch_error(subject: Subject, name: str, key: str) -> float:
-    trace, worst = subject.trace, 0.0
-    for places, expected, record in zip(trace.places, trace.expected, trace.updates):
-        if (places < 0).all():
-            return math.inf
-        ours = record["batch"][name].double().numpy()[places[places >= 0]]
-        worst = max(worst, largest(ours, expected[key][places >= 0]))
-    return worst
+def found_rows(trace: Trace):
+    """For each update: the batch's rows of the steps that were found, what is expected of them, and which they are."""
+    for places, expected, record, truth in zip(trace.places, trace.expected, trace.updates, trace.truth):
+        here = places >= 0
+        batch = {name: tensor[places[here]] for name, tensor in trace.batch(record).items()}
+        yield batch, expected, here, record, truth
 
 
-@check("train", "the stored action is not the one that was drawn in this state", of="policy")
-def stored_actions(subject: Subject):
-    """Clipped, the stored action is what the environment got; unclipped, it leaves the bounds now and then."""
-    trace, worst, beyond = subject.trace, 0.0, 0
-    discrete = "discrete" in subject.kinds
-    for places, expected, record in zip(trace.places, trace.expected, trace.updates):
-        if (places < 0).any():
-            return "rows are missing", "a row for each step", False, "see reset-rows"
-        action = record["batch"]["action"].double().numpy()[places]
-        worst = max(
-            worst, largest(action if discrete else np.clip(action, -0.5, 0.8), expected["action"])
-        )
-        beyond += 0 if discrete else int(((action < -0.5001) | (action > 0.8001)).any(1).sum())
-    if discrete:
-        return close(worst)
-    hint = (
-        "the clipped action is stored: its log-probability is not that of the draw"
-        if worst < 1e-3
-        else None
-    )
-    return (
-        f"error {worst:.1e}, {beyond} beyond the bounds",
-        "below 1e-03, some",
-        worst < 1e-3 and beyond > 0,
-        hint,
-    )
+@check("train", of="policy", follows="reset-rows")
+def stored_actions(subject: Subject) -> Finding:
+    """What the environment got is the stored action through to_env; unclipped, it leaves the bounds now and then."""
+    trace, worst, beyond, draws = subject.trace, 0.0, 0, 0
+    for batch, expected, here, record, _ in found_rows(trace):
+        action, played = batch["action"], expected["action"][here]
+        if "discrete" in subject.kinds:
+            worst = max(worst, largest(action, played))
+            continue
+        worst = max(worst, largest(np.asarray(record["agent"].to_env(action)).reshape(played.shape), played))
+        with torch.no_grad():
+            drawn = subject.act(record["agent"], batch["x"])[0]
+        beyond, draws = (n + int(((a < -0.5001) | (a > 0.8001)).any(1).sum()) for n, a in ((beyond, action), (draws, drawn)))
+    measured = f"error {worst:.1e}, {beyond} beyond the bounds"
+    if worst > 1e-3:
+        return broken(measured, "below 1e-03", "the stored action is not the one that was drawn in this state")
+    if beyond == 0 and draws > 5:
+        return broken(measured, "some", "the clipped action is stored: its log-probability is not that of the draw")
+    return passes(measured, "below 1e-03")
 
 
-@check("train", "old values are not those of the rollout's states", of="ratio")
-def stored_values(subject: Subject):
+@check("train", of="ratio", follows="reset-rows gae-inputs")
+def stored_values(subject: Subject) -> Finding:
     """Old values of the batch against the agent's own values of the states in the protocol."""
-    return close(batch_error(subject, "old_value", "value"))
+    worst = 0.0
+    for batch, _, here, record, truth in found_rows(subject.trace):
+        right = subject.trace.values(truth, record["agent"])[:-1][truth["valid"]][here]
+        worst = max(worst, largest(batch["old_value"], right) if "old_value" in batch else 0.0)
+    if worst < 1e-3:
+        return passes(f"error {worst:.1e}", "below 1e-03")
+    return differs(f"error {worst:.1e}", "below 1e-03", "old values are not the agent's values of the rollout's states")
 
 
-@check("train", "what reaches compute_gae is not what the environments gave", of="policy bootstrap")
-def gae_inputs(subject: Subject):
+@check("train", of="policy bootstrap")
+def gae_inputs(subject: Subject) -> Finding:
     """Rewards, values, terminateds and dones of the whole rollout; reset rows do not count."""
-    trace, errors = (
-        subject.trace,
-        dict.fromkeys(("rewards", "values", "last value", "terminateds", "dones"), 0.0),
-    )
-    late, learner_hint = 0.0, None
-    for call, truth, record in zip(trace.returns, trace.truth, trace.updates):
+    trace, wrong, rows = subject.trace, {}, {}
+    for (call, _), truth, record in zip(trace.returns, trace.truth, trace.updates):
         valid, values = truth["valid"], trace.values(truth, record["agent"])
         rewards, terminals, dones = truth["learner"]
-        pairs = {"rewards": (call["rewards"], rewards), "dones": (call["dones"], dones)}
-        pairs |= {
-            "terminateds": (call["terminateds"], terminals),
-            "values": (call["values"], values),
-        }
-        for name, (ours, theirs) in pairs.items():
-            here = valid  # what stands in a reset row matters to nothing, but its state is the end of the row before
-            if name == "values":
-                here = np.concatenate([valid, valid[-1:]]) | np.concatenate([valid[:1], valid])
-            same = ours.shape == theirs.shape
-            errors[name] = max(
-                errors[name], largest(ours[here], theirs[here]) if same else math.inf
-            )
-        errors["last value"] = max(errors["last value"], largest(call["values"][-1], values[-1]))
-        late = max(late, largest(call["dones"][1:], dones[:-1]))
-        if call["terminateds"].shape == valid.shape:
-            wrong = (call["terminateds"] != terminals) & valid
-            if wrong.any() and (truth["life_lost"] | ~wrong).all():
-                learner_hint = "a lost life does not end the bootstrap"
-        if (
-            call["rewards"].shape == rewards.shape
-            and largest(call["rewards"][valid], truth["reward"][valid]) < 1e-6
-        ):
-            learner_hint = learner_hint or "rewards are not clipped"
-    hints = {"terminateds": "a time limit is treated as a terminal state, or ends are stored in the wrong row",
-             "dones": "`done` is cleared before it is stored, or stored a row " + ("late" if late < 1e-6 else "off"),
-             "last value": "the last value is that of another state, such as the one after an automatic reset",
-             "rewards": "rewards are changed, or stored in the wrong row",
-             "values": "values are of other states: the true final observation is lost"}  # fmt: skip
-    bad = [name for name, error in errors.items() if not error < 1e-3]
-    hint = learner_hint or hints[bad[-1]] if bad else None
-    return "wrong: " + ", ".join(bad) if bad else "all agree", "all agree", not bad, hint
+        edge = np.concatenate([valid, valid[-1:]]) | np.concatenate([valid[:1], valid])  # states that matter
+        life, cut = truth["life_lost"] & valid, truth["truncated"] & valid
+        pairs = {"rewards": (rewards, valid), "dones": (dones, valid), "terminateds": (terminals, valid),
+                 "values": (values, edge)}  # fmt: skip
+        for name, (theirs, here) in pairs.items():
+            if name not in call.arguments:
+                raise Unable(f"{subject.returns_name} takes {', '.join(call.arguments)}")
+            ours = call.arguments[name].double().numpy()
+            if ours.shape != theirs.shape:
+                return broken(f"{name} {ours.shape}", f"{theirs.shape}", "a tensor of another shape will broadcast")
+            off = (np.abs(ours - theirs) > 1e-3 * np.maximum(1, np.abs(theirs))) & here
+            rows.setdefault(name, []).append((off, here, ours, theirs))
+            wrong[name] = wrong.get(name, False) or off.any()
+        rows.setdefault("raw", []).append((truth["reward"], valid, life, cut))
+    bad = [name for name in ("rewards", "terminateds", "dones", "values") if wrong[name]]
+    if not bad:
+        return passes("all agree")
+    findings = [judge_input(name, rows[name], rows["raw"]) for name in bad]
+    findings.sort(key=lambda finding: finding.verdict != "broken")
+    return findings[0]
 
 
-@check("train", "advantages or targets are not those of the rollout", of="policy")
-def advantages(subject: Subject):
-    """Of every valid row, against float64, with --bootstrap-truncation and without normalised rewards."""
-    ours, theirs = (
-        batch_error(subject, name, name) if name in subject.loss_names else 0.0
-        for name in ("advantage", "target")
-    )
-    hint = "the target is not advantage + old value" if ours < 1e-3 < theirs else None
-    return *close(max(ours, theirs)), hint
+def judge_input(name: str, rows: list, raw: list) -> Finding:
+    """What is wrong with rewards, terminateds, dones or values, of which every rollout has (wrong rows, rows that count,
+    ours, the right ones)."""
+    off, here, ours, right = (np.stack(parts) for parts in zip(*rows))
+    reward, valid, life, cut = (np.stack(parts) for parts in zip(*raw))
+    measured, expected = f"{name}: {off.sum()} of {here.sum()} wrong", "none"
+    same = lambda other: largest(ours[here], other[here]) < 1e-3  # noqa: E731
+    for axis, text in ((1, "of the step beside it"), (2, "of the environment beside it")):
+        if any(same(np.roll(right, shift, axis)) for shift in (1, -1)):
+            return broken(measured, expected, f"{name} are those {text}")
+    if name == "rewards":
+        if same(reward):
+            return differs(measured, expected, "rewards are not clipped")
+        moved = off[:, 1:].any() and np.abs(ours[:, 1:] - right[:, :-1])[here[:, 1:]].mean() < 1e-3
+        return broken(measured, expected, "rewards of other steps") if moved else differs(
+            measured, expected, "rewards are not those that the environments paid")  # fmt: skip
+    if name == "terminateds":
+        if not (off & ~life).any():
+            return broken(measured, expected, "a lost life does not end the bootstrap")
+        if not (off & ~cut).any():
+            return broken(measured, expected, "a time limit is treated as a terminal state")
+        return broken(measured, expected, "terminal states are lost, or stored in the wrong row")
+    if name == "dones":
+        late = largest(ours[:, 1:], right[:, :-1]) < 1e-3
+        return broken(measured, expected, "`done` is stored a row late" if late else "`done` is lost, or stored in the wrong row")
+    share = off.sum() / here.sum()
+    if off[:, -1].any() and not off[:, :-1].any():
+        return broken(measured, expected, "the last value is that of another state")
+    if share < 0.6:
+        return broken(measured, expected, "values of other states: the true final observation of an episode is lost")
+    return differs(measured, expected, "values are not the agent's own")
 
 
-@check(
-    "train",
-    "rewards are not divided by the deviation of the discounted return of the rows so far",
-    of="scales",
-)
-def reward_normalisation(subject: Subject):
+@check("train", of="policy", follows="gae n-step-returns monte-carlo-returns gae-inputs reset-rows")
+def advantages(subject: Subject) -> Finding:
+    """Of every valid row: what the function of returns gave for it, called with --gamma and --gae-lambda."""
+    trace, args = subject.trace, subject.trace.args
+    for call, _ in trace.returns:
+        given = [call.arguments.get(name) for name in ("gamma", "gae_lambda")]
+        right = [getattr(args, "gamma", None), getattr(args, "gae_lambda", given[1])]
+        if given != right and None not in given[:1]:
+            measured, expected = f"gamma, lambda {given}", f"{right}"
+            if given == right[::-1]:
+                return broken(measured, expected, "gamma and lambda are swapped in the call")
+            return differs(measured, expected, f"{subject.returns_name} is called with other constants than the flags'")
+    if "monte-carlo" in subject.kinds:
+        none = [np.zeros_like(truth["reward"]) for truth in trace.truth]
+        given = [np.where(truth["valid"], truth["reward"], 0) for truth in trace.truth]
+        for (call, _), right, truth, zero in zip(trace.returns, given, trace.truth, none):
+            ours = call.arguments["rewards"].double().numpy()
+            if largest(ours * truth["valid"], right) > 1e-3:
+                return differs("other rewards", "those paid", "rewards are not those that the environments paid")
+            if largest(ours, right) > 1e-3:
+                return broken("rewards after the end", "0", "rewards of the next episode flow into the returns")
+    parts = {"advantage": [], "target": []}
+    for k, (batch, _, here, _, truth) in enumerate(found_rows(trace)):
+        call, result = trace.returns[k]
+        result = result.double().numpy()[truth["valid"]][here]
+        values = call.arguments["values"].double().numpy()[:-1][truth["valid"]][here] if "values" in call.arguments else 0 * result
+        gae = "gae" in subject.kinds
+        cases = {"advantage": result, "target": result + values * gae, "value": values}
+        for name in parts:
+            if name in batch:
+                parts[name].append((batch[name].double().numpy(), cases[name], result, values))
+    for name, rows in parts.items():
+        if rows:
+            ours, right, result, values = (np.concatenate(part) for part in zip(*rows))
+            if ours.shape != right.shape:
+                raise Unable(f"{name} has the shape {ours.shape} for {right.shape}")
+            mistakes = {f"the {name}s are those of other rows": right[::-1], f"the sign of the {name}": -right}
+            if name == "target":
+                mistakes["the target is the advantage"] = result if largest(result, right) > 1e-3 else right + 1
+                mistakes["the target is the old value"] = values
+            finding = compare(ours, right, mistakes, {}, f"the {name} of the loss is not made of {subject.returns_name}'s result")
+            if finding.verdict == "differs" and largest(np.sort(ours), np.sort(right)) < 1e-3:
+                return broken(finding.measured, finding.expected, f"the {name}s are those of other rows")
+            if finding.verdict != "passes":
+                return finding
+    return passes("all agree")
+
+
+@check("train", of="scales")
+def reward_normalisation(subject: Subject) -> Finding:
     """With --norm-reward: rewards over the deviation of all discounted returns so far, clipped to +-10."""
     trace = Trace(subject, norm_reward=True)
-    discounted, seen, worst = np.zeros(trace.args.num_envs), [], 0.0
-    for call, truth in zip(trace.returns, trace.truth):
-        for t, valid in enumerate(truth["valid"]):
-            discounted = discounted * trace.args.gamma * valid + truth["reward"][t]
-            seen.extend(discounted[valid])
-        theirs = np.clip(truth["reward"] / np.sqrt(np.var(seen) + 1e-8), -10, 10)
-        worst = max(worst, largest(call["rewards"][truth["valid"]], theirs[truth["valid"]]))
-    return close(worst)
+    cases = {name: [] for name in ("ours", "right", "with resets", "own")}
+    seen, all_seen, rewards = [], [], []
+    discounted = np.zeros(trace.args.num_envs)
+    for (call, _), truth in zip(trace.returns, trace.truth):
+        valid = truth["valid"]
+        for t, here in enumerate(valid):
+            discounted = discounted * trace.args.gamma * here + truth["reward"][t]
+            seen.extend(discounted[here])
+            all_seen.extend(discounted)
+        rewards.extend(truth["reward"][valid])
+        cases["ours"].append(call.arguments["rewards"].double().numpy()[valid])
+        for name, values in (("right", seen), ("with resets", all_seen), ("own", rewards)):
+            cases[name].append(np.clip(truth["reward"][valid] / np.sqrt(np.var(values) + 1e-8), -10, 10))
+    ours, right, resets, own = (np.concatenate(cases[name]) for name in cases)
+    question = "rewards are not divided by the deviation of the discounted return so far"
+    return compare(ours, right, {"reset rows are taken in": resets},
+                   {"rewards are divided by their own deviation, not the return's": own}, question)  # fmt: skip
 
 
-@check(
-    "train",
-    "the normaliser takes in reset rows, forgets rows, or changes before the update has used it",
-    of="normaliser",
-)
-def observation_statistics(subject: Subject):
+@check("train", of="normaliser")
+def observation_statistics(subject: Subject) -> Finding:
     """Mean, variance and count of all valid observations up to the last rollout, each taken in after its update."""
-    trace, worst, count = subject.trace, 0.0, 0
-    seen = np.zeros((0, 3))
+    trace = subject.trace
+    if not hasattr(trace.first, "obs_rms"):
+        raise Skip
+    found = {name: [] for name in ("ours", "right", "with resets", "ahead", "mean")}
+    seen, every = np.zeros((0, 3)), np.zeros((0, 3))
+
+    def moments(rows) -> np.ndarray:
+        return np.concatenate([rows.mean(0), rows.var(0)]) if len(rows) else np.array([0.0] * 3 + [1.0] * 3)
+
+    counts = []
     for record, truth in zip(trace.updates, trace.truth):
         rms = record["agent"].obs_rms
-        mean, var = (seen.mean(0), seen.var(0)) if len(seen) else (np.zeros(3), np.ones(3))
-        worst = max(worst, largest(rms.mean, mean), largest(rms.var, var))
-        count = max(count, abs(int(rms.count) - len(seen)))
+        found["ours"].append(np.concatenate([np.asarray(rms.mean), np.asarray(rms.var)]))
+        found["right"].append(moments(seen))
+        found["with resets"].append(moments(every))
+        counts.append((int(rms.count), len(seen), len(every)))
         seen = np.concatenate([seen, truth["obs"][truth["valid"]]])
-    return f"error {worst:.1e}, count off by {count}", "below 1e-03, 0", worst < 1e-3 and count == 0
+        every = np.concatenate([every, truth["obs"].reshape(-1, 3)])
+        found["ahead"].append(moments(seen))
+    ours, right, resets, ahead = (np.stack(found[name]) for name in ("ours", "right", "with resets", "ahead"))
+    error, count = largest(ours, right), max(abs(a - b) for a, b, _ in counts)
+    measured, expected = f"error {error:.1e}, count off by {count}", "below 1e-03, 0"
+    if error < 1e-3 and count == 0:
+        return passes(measured, expected)
+    if largest(ours, resets) < 1e-3:
+        return broken(measured, expected, "the normaliser takes in reset rows")
+    if len({tuple(row) for row in ours[2:]}) == 1:
+        return broken(measured, expected, "the normaliser is not updated any more")
+    if largest(ours[:, :3], right[:, :3]) < 1e-3 and error >= 1e-3:
+        return broken(measured, expected, "the variance of the normaliser is not that of each observation")
+    if largest(ours, ahead) < 1e-3:
+        return differs(measured, expected, "the normaliser takes in a rollout before the update on it")
+    return differs(measured, expected, "the normaliser is not the mean and variance of all observations so far")
 
 
-@check(
-    "update",
-    "rows are left out, repeated or not shuffled; or the number of updates is wrong",
-    of="ratio",
-)
-def minibatches(subject: Subject):
-    """Each epoch passes over every row, in a new order, in --num-minibatches parts."""
-    trace, wrong = subject.trace, ""
-    for record in trace.updates:
-        parts, per_epoch = record["minibatches"], trace.args.num_minibatches
-        if len(parts) != per_epoch * trace.args.update_epochs:
-            wrong = f"{len(parts)} minibatches in place of {per_epoch} x {trace.args.update_epochs}"
-            break
-        orders, row_of = (
-            [],
-            {x.numpy().tobytes(): row for row, x in enumerate(record["batch"]["x"])},
-        )
-        for epoch in range(trace.args.update_epochs):
-            x = torch.cat(
-                [part["x"] for part in parts[epoch * per_epoch : (epoch + 1) * per_epoch]]
-            )
-            orders.append([row_of[row.numpy().tobytes()] for row in x])
-            if set(orders[-1]) != set(range(len(record["batch"]["x"]))):
-                wrong = "an epoch leaves rows out"
-            for name, tensor in record["batch"].items():
-                part = torch.cat(
-                    [mb[name] for mb in parts[epoch * per_epoch : (epoch + 1) * per_epoch]]
-                )
-                if not torch.equal(part, tensor[orders[-1]]):
-                    wrong = wrong or f"{name} of other rows"
-        if orders[0] == orders[-1]:
-            wrong = wrong or "the same order in every epoch"
-        if orders[0][:20] == list(range(20)):
-            wrong = wrong or "not shuffled"
-    return wrong or "every row, shuffled", "every row, shuffled", not wrong
+@check("update", of="ratio")
+def minibatches(subject: Subject) -> Finding:
+    """Each epoch passes over every row, in a new order, in --num-minibatches parts; rows keep together."""
+    trace, notes = subject.trace, []
+    per_epoch, epochs = trace.args.num_minibatches, trace.args.update_epochs
+    for record, truth in zip(trace.updates, trace.truth):
+        parts = record["minibatches"]
+        names = [name for name in trace.batch(record) if name not in ("x", "logprob", "entropy", "value")]
+        rows = {}
+        for mb in parts:
+            for i, x in enumerate(mb["x"].numpy()):
+                rows.setdefault(x.tobytes(), []).append((mb, i))
+        for name in names:
+            values = [{float(mb[name][i].double().sum()) for mb, i in places} for places in rows.values()]
+            if any(len(value) > 1 for value in values):
+                if set.intersection(*values[:2]) or name == "old_value":
+                    return broken(f"{name} of other rows", "its own", "tensors are shuffled apart")
+                notes.append(f"{name} changes between the epochs")
+        if len(parts) != per_epoch * epochs:
+            notes.append(f"{len(parts)} minibatches in place of {per_epoch} x {epochs}")
+            continue
+        orders = [[x.numpy().tobytes() for mb in parts[e * per_epoch : (e + 1) * per_epoch] for x in mb["x"]]
+                  for e in range(epochs)]  # fmt: skip
+        if any(len(set(order)) < truth["valid"].sum() for order in orders):
+            notes.append("an epoch leaves rows out")
+        if epochs > 1 and orders[0] == orders[-1]:
+            notes.append("the same order in every epoch")
+        elif in_time(trace, record):
+            notes.append("rows are not shuffled")
+    notes = list(dict.fromkeys(notes))
+    if notes:
+        return differs("; ".join(notes), "every row, shuffled", notes[0])
+    return passes("every row, shuffled")
+
+
+def in_time(trace: Trace, record: dict) -> bool:
+    """Whether the rows of an update stand in the order of time."""
+    k = next(i for i, known in enumerate(trace.updates) if known is record)
+    where = trace.places[k]
+    return bool((where >= 0).all() and (np.diff(where[:20]) == 1).all())

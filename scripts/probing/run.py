@@ -1,7 +1,7 @@
 """Exact checks of what every file does: steps of the optimiser, log, environments, evaluation, checkpoint."""
 
 import contextlib
-import inspect
+import copy
 import itertools
 import math
 import random
@@ -11,63 +11,91 @@ from unittest.mock import patch
 import gymnasium as gym
 import numpy as np
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from probing.subject import (
     NUM_ACTIONS,
+    Finding,
+    Minibatch,
+    Skip,
     Subject,
     Trace,
+    Unable,
+    broken,
     check,
-    close,
+    differs,
     largest,
     memory,
-    minibatch,
+    passes,
     scores,
 )
 
 
-@check("update", "the gradient is not clipped to --max-grad-norm", of="clips")
-def gradient_clipping(subject: Subject):
+@check("update", of="clips")
+def gradient_clipping(subject: Subject) -> Finding:
     """With --max-grad-norm 0.001 no step sees a longer gradient."""
-    norms = [
-        norm for record in Trace(subject, max_grad_norm=1e-3).updates for norm in record["norms"]
-    ]
-    return (
-        f"largest norm {max(norms, default=math.nan):.1e}",
-        "1.0e-03",
-        bool(norms) and max(norms) < 1.01e-3,
-    )
+    calls, original = [], torch.nn.utils.clip_grad_norm_
+
+    def spy(*a, **k):
+        calls.append(1)
+        return original(*a, **k)
+
+    with patch.object(torch.nn.utils, "clip_grad_norm_", spy):
+        updates = Trace(subject, max_grad_norm=1e-3).stepped()
+    longest = max(norm for record in updates for norm in record["norms"])
+    measured, expected = f"largest norm {longest:.1e}", "1.0e-03"
+    if longest < 1.01e-3:
+        return passes(measured, expected)
+    if calls and longest > 2e-2:
+        return broken(measured, expected, "gradients are clipped where there are none, or to another length")
+    return differs(measured, expected, "the gradient is not clipped to --max-grad-norm")
 
 
-@check(
-    "update",
-    "gradients pile up from one minibatch to the next: zero_grad is missing or in the wrong place",
-)
-def fresh_gradients(subject: Subject):
-    """With a learning rate of 0 and one minibatch of everything, every step sees the same gradient."""
-    module, norms = subject.load(), []
-    whole = {"num_envs": 4, "num_steps": 16, "num_minibatches": 1, "batch_size": 64}
-    args = subject.args(module, update_epochs=4, max_grad_norm=1e9, **whole)
-    agent, batch = minibatch(subject, module, args, 64)
-    optimizer = torch.optim.SGD(agent.parameters(), lr=0.0)
-    parameters = list(agent.parameters())
-    optimizer.register_step_pre_hook(
-        lambda *_: norms.append(float(sum(p.grad.norm() ** 2 for p in parameters) ** 0.5))
-    )
-    given = {"agent": agent, "target_agent": agent, "optimizer": optimizer, "args": args}
-    if (
-        batch.pop("next_values", None) is not None
-    ):  # Q-learning: its update asks the target network for them
-        batch = {
-            name: torch.cat([tensor] * 4) for name, tensor in batch.items()
-        }  # and takes many batches at once
-    given |= {"batch": tuple(batch.values()), "valid_rows": torch.arange(64)}
-    wanted = inspect.signature(module.update).parameters
-    for _ in range(
-        1 if "ratio" in subject.kinds else 4
-    ):  # an update is one step where there are no epochs
-        module.update(**{name: given[name] for name in wanted if name in given})
-    measured = ", ".join(f"{norm:.3g}" for norm in norms)
-    return f"norms {measured}", "all the same", max(norms) / min(norms) < 1.01
+@check("update")
+def fresh_gradients(subject: Subject) -> Finding:
+    """With a learning rate of 0 and equal rows every step sees the same gradient."""
+    trace = subject.trace
+    trace.stepped()
+    if trace.update_call is None:
+        raise Unable("the arguments of update cannot be copied")
+    arguments = copy.deepcopy(trace.update_call)
+    args = arguments["args"]
+    for name, value in {"max_grad_norm": 1e9, "update_epochs": 8, "norm_adv": False, "target_kl": None}.items():
+        if hasattr(args, name):
+            setattr(args, name, value)
+    policy = "policy" in subject.kinds
+    batch = arguments["batch"]
+    first = batch.values() if isinstance(batch, dict) else batch
+    rows = len(next(iter(first)))
+    repeat = lambda t: t[:1].expand_as(t).clone() if policy else torch.cat([t[:1]] * 8 * args.batch_size)  # noqa: E731
+    same = [repeat(tensor) if torch.is_tensor(tensor) and len(tensor) == rows else tensor for tensor in first]
+    arguments["batch"] = dict(zip(batch, same)) if isinstance(batch, dict) else same
+    norms = []
+
+    def hook(optimizer, *_):
+        for group in optimizer.param_groups:
+            group["lr"] = group["lr"] * 0
+        grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        norms.append((id(optimizer), float(sum(g.norm() ** 2 for g in grads) ** 0.5)))
+
+    handle = register_optimizer_step_pre_hook(hook)
+    try:
+        for _ in range(1 if "ratio" in subject.kinds or not policy else 4):  # an update may be one step
+            trace.names["update"](**arguments)
+    finally:
+        handle.remove()
+    series = [[norm for who, norm in norms if who == one] for one in dict.fromkeys(who for who, _ in norms)]
+    if not series or max(map(len, series)) < 2:
+        raise Unable(f"{len(norms)} steps of the optimiser in an update of {rows} rows")
+    worst = max(max(one) / max(min(one), 1e-12) for one in series)
+    measured = ", ".join(f"{norm:.3g}" for norm in series[0][:6])
+    if worst < 1.01:
+        return passes(f"norms {measured}", "all the same")
+    grows = any(np.corrcoef(range(len(one)), one)[0, 1] > 0.8 and one[-1] > 1.5 * one[0] for one in series if len(one) > 1)
+    if grows:
+        mistake = "gradients pile up from step to step: zero_grad is missing or in the wrong place"
+        return broken(f"norms {measured}", "all the same", mistake)
+    return differs(f"norms {measured}", "all the same", "steps on equal rows see different gradients")
 
 
 @contextlib.contextmanager
@@ -81,23 +109,23 @@ def default_dtype(dtype: torch.dtype):
         torch.set_default_dtype(before)
 
 
-@check(
-    "Agent", "a part of the log-probability, the entropy or the value is detached from the gradient"
-)
-def derivatives(subject: Subject):
+@check("Agent", follows="density probabilities")
+def derivatives(subject: Subject) -> Finding:
     """Of the mean log-probability and of the value by every parameter: autograd against differences, in float64, of
     two sizes, since one of them may step over the kink of a ReLU."""
-    module, worst = subject.load(), 0.0
-    agent = subject.agent(module, subject.args(module)).double()
+    agent = subject.agent().double()
     rows = 4 if "pixels" in subject.kinds else 32
-    x, action = subject.observations(rows), subject.actions(rows)
+    x = subject.observations(rows)
+    with torch.no_grad():
+        action = None if "q-learning" in subject.kinds else subject.act(copy.deepcopy(agent).float(), x)[0]
     x = x.double() if x.is_floating_point() else x
-    action = action.double() if "continuous" in subject.kinds else action
+    action = action.double() if action is not None and action.is_floating_point() else action
 
     def outputs() -> torch.Tensor:
         # a network may cast its last layers to float32, or divide bytes by 255
         with patch.object(torch.Tensor, "float", torch.Tensor.double), default_dtype(torch.float64):
-            if "q-learning" in subject.kinds:
+            torch.manual_seed(subject.seed)
+            if action is None:
                 return (agent(x) * torch.linspace(0.5, 1.5, NUM_ACTIONS)).mean(0)
             if hasattr(agent, "get_action_and_value"):  # the value that the loss gets
                 _, logprob, _, value = agent.get_action_and_value(x, action)
@@ -105,154 +133,169 @@ def derivatives(subject: Subject):
                 logprob, value = subject.act(agent, x, action)[1], subject.value(agent, x)
             return torch.stack([logprob.mean(), value.mean()])
 
-    for parameter in agent.parameters():
+    worst, wrong = 0.0, {}
+    for name, parameter in agent.named_parameters():
+        if not parameter.requires_grad:
+            continue
         direction = torch.randn_like(parameter)
         direction /= direction.norm()
         graph = outputs()
-        ours = [
-            torch.autograd.grad(output, parameter, retain_graph=True, allow_unused=True)[0]
-            for output in graph
-        ]
-        ours = [
-            0.0 if gradient is None else float((gradient * direction).sum()) for gradient in ours
-        ]
-        errors = []
+        ours = [torch.autograd.grad(output, parameter, retain_graph=True, allow_unused=True)[0]
+                if output.requires_grad else None for output in graph]  # fmt: skip
+        ours = np.array([0.0 if grad is None else float((grad * direction).sum()) for grad in ours])
+        trials = []
         for size in (1e-6, 1e-8):
             with torch.no_grad():
                 parameter += size * direction
                 above = outputs()
                 parameter -= 2 * size * direction
-                errors.append(largest(ours, (above - outputs()) / (2 * size)))
+                trials.append(((above - outputs()) / (2 * size)).numpy())
                 parameter += size * direction
-        worst = max(worst, min(errors))
-    return close(worst, 1e-4)
+        theirs = min(trials, key=lambda trial: largest(ours, trial))
+        worst = max(worst, largest(ours, theirs))
+        for k, (a, b) in enumerate(zip(ours, theirs)):
+            if abs(a - b) > 1e-4 * max(1, abs(b)):
+                wrong.setdefault(k if action is not None else "q", []).append((name, a == 0))
+    if not wrong:
+        return passes(f"error {worst:.1e}", "below 1e-04")
+    measured = "wrong for " + ", ".join(sorted({name for found in wrong.values() for name, _ in found})[:4])
+    if set(wrong) == {1} and all(zero for _, zero in wrong[1]) and "pixels" not in subject.kinds:
+        return differs(measured, "none", "the gradient of the value stops before a part of its network")
+    what = {0: "log-probability", 1: "value", "q": "value"}[sorted(wrong, key=str)[0]]
+    return broken(measured, "none", f"a part of the {what} is detached from the gradient")
 
 
-@check("Agent", "a parameter is outside the loss or outside the optimiser")
-def gradients_reach_everything(subject: Subject):
-    """Every parameter has a gradient, and has changed by the end of the run."""
+@check("Agent", follows="derivatives")
+def gradients_reach_everything(subject: Subject) -> Finding:
+    """Every parameter that has an effect has changed by the end of the run."""
     trace = subject.trace
     first, last = (dict(agent.named_parameters()) for agent in (trace.first, trace.after))
-    missing = [
-        name for name in first if name not in trace.learned or torch.equal(first[name], last[name])
-    ]
-    return (
-        "not trained: " + ", ".join(sorted(missing)) if missing else "all trained",
-        "all trained",
-        not missing,
-    )
+    still = [name for name in first if first[name].requires_grad and torch.equal(first[name], last[name])]
+    if not still:
+        return passes("all trained")
+    agent, x = copy.deepcopy(trace.after), subject.observations(16)
+    idle = []
+    with torch.no_grad():
+        said = subject.outputs(agent, x)
+        for name, parameter in agent.named_parameters():
+            if name in still:
+                kept = parameter.clone()
+                parameter += 0.3 * torch.randn_like(parameter)
+                same = all(torch.equal(a, b) for a, b in zip(said, subject.outputs(agent, x)))
+                idle += [name] if same else []
+                parameter.copy_(kept)
+    matter = [name for name in still if name not in idle]
+    measured = "not trained: " + ", ".join(matter or idle)
+    if matter:
+        reached = [name for name in matter if name in trace.learned]
+        mistake = "it has a gradient and stays: outside the optimiser" if reached else "no gradient reaches it"
+        return broken(measured, "all trained", mistake)
+    return differs(measured, "all trained", "some parameters are not used")
 
 
-@check(
-    "train",
-    "the learning rate does not fall linearly to 0, or not every parameter has it",
-    of="policy",
-)
-def annealing(subject: Subject):
+@check("train", of="policy")
+def annealing(subject: Subject) -> Finding:
     """The learning rate of every parameter in each update: linear to 0, or constant with --no-anneal-lr."""
-    trace, args, worst = subject.trace, subject.trace.args, 0.0
-    for record, step in zip(trace.updates, [0, *trace.steps]):
-        right = args.learning_rate * (1 - step / args.total_timesteps)
-        worst = max(worst, *(abs(lr / right - 1) for lr in record["lrs"]))
-    constant = {lr for record in Trace(subject, anneal_lr=False).updates for lr in record["lrs"]}
-    passed = worst < 1e-3 and constant == {args.learning_rate}
-    hint = None
-    if any(len(set(record["lrs"])) > 1 for record in trace.updates):
-        hint = "parameters have different learning rates; one that is far too small never learns"
-    return (
-        f"error {worst:.1e}; without --anneal-lr {sorted(constant)}",
-        f"0; [{args.learning_rate}]",
-        passed,
-        hint,
-    )
+    trace, args = subject.trace, subject.trace.args
+    if not hasattr(args, "learning_rate"):
+        raise Unable("there is no flag --learning-rate")
+    ours, right = [], []
+    for record, step in zip(trace.stepped(), [0, *trace.steps]):
+        share = 1 - step / args.total_timesteps if getattr(args, "anneal_lr", True) else 1.0
+        ours.append(record["lrs"])
+        right.append([args.learning_rate * share] * len(record["lrs"]))
+    spread = any(max(lrs) > 1.001 * min(lrs) for lrs in ours if lrs)
+    shown = [" and ".join(f"{lr:.2g}" for lr in dict.fromkeys(lrs)) for lrs in (ours[0], ours[-1])]
+    measured, expected = " to ".join(shown), f"{right[0][0]:.2g} to {right[-1][0]:.2g}"
+    if spread:
+        return differs(measured, expected, "parameters have different learning rates")
+    if largest([lrs[0] / args.learning_rate for lrs in ours], [lrs[0] / args.learning_rate for lrs in right]) > 1e-3:
+        still = all(lrs == ours[0] for lrs in ours)
+        text = "stays constant" if still else "is not a straight line from --learning-rate to 0"
+        return differs(measured, expected, f"the learning rate {text}")
+    if hasattr(args, "anneal_lr"):
+        constant = {lr for record in Trace(subject, anneal_lr=False).updates for lr in record["lrs"]}
+        if constant != {args.learning_rate}:
+            return differs(f"without --anneal-lr {sorted(constant)[:3]}", f"{args.learning_rate}", "the learning rate changes in spite of --no-anneal-lr")
+    return passes(measured, expected)
 
 
-@check(
-    "train",
-    "the optimiser is made anew in between, decays the weights, or is not the one in the checkpoint",
-)
-def optimiser(subject: Subject):
-    """What it remembers goes on from update to update and stands in the checkpoint; it has no weight decay, and the
-    parameters of the trained network and no others."""
-    trace, wrong = subject.trace, []
-    for before, record in itertools.pairwise(trace.updates):
-        wrong += ["made anew"] * (record["memory"][0] != before["memory"][1])
-    wrong += ["weight decay"] * any(any(record["decay"]) for record in trace.updates)
-    wrong += ["other parameters"] * any(record["stray"] for record in trace.updates)
-    saved = (
-        torch.load(trace.run_dir / "checkpoint.pt", weights_only=True)
-        .get("optimizer", {})
-        .get("state", {})
-    )
-    ours, theirs = memory(saved), trace.updates[-1]["memory"][1]
-    wrong += ["another in the checkpoint"] * (ours != theirs)
-    return ", ".join(dict.fromkeys(wrong)) or "one, kept", "one, kept", not wrong
+@check("train")
+def optimiser(subject: Subject) -> Finding:
+    """One, whose memory goes on from update to update and stands in the checkpoint; Adam (A2C: RMSprop) without weight
+    decay, with the parameters of the trained network and no others."""
+    trace = subject.trace
+    updates = [record for record in trace.stepped() if record["steps"]]
+    for before, record in itertools.pairwise(updates):
+        if record["memory"][0] != before["memory"][1]:
+            return broken("its memory changes between updates", "it is kept", "the optimiser is made anew in between")
+    owned = {id(p) for one in trace.optimizers for group in one.param_groups for p in group["params"]}
+    target = {id(p) for p in trace.target.parameters()} if trace.target is not None else set()
+    if owned & target:
+        return broken("the target network's parameters", "the trained network's", "the optimiser trains the target network")
+    content = torch.load(trace.run_dir / "checkpoint.pt", weights_only=False)
+    states = [value for value in content.values() if isinstance(value, dict)]
+    states += [inner for state in states for inner in state.values() if isinstance(inner, dict)]
+    states = [state for state in states if "param_groups" in state]
+    saved = [[float(kept[key].double().sum()) for key in sorted(kept, key=str) if torch.is_tensor(kept[key])]
+             for state in states for kept in state["state"].values()]  # fmt: skip
+    if states and sorted(saved) != sorted(memory(trace.optimizers)):
+        return broken("another in the checkpoint", "the one that trained", "the checkpoint holds another optimiser's state")
+    if owned - {id(p) for p in trace.online.parameters()}:
+        return differs("other parameters", "the agent's", "the optimiser holds parameters that are not the agent's")
+    published = "RMSprop" if "n-step" in subject.kinds else "Adam"
+    names = [type(one).__name__ for one in trace.optimizers]
+    groups = [group for one in trace.optimizers for group in one.param_groups]
+    decay = {float(group.get("weight_decay", 0)) for group in groups} - {0.0}
+    if names != [published] or decay:
+        extra = f" with weight decay {max(decay):g}" if decay else ""
+        extra += f" with momentum {groups[0]['momentum']:g}" if groups[0].get("momentum") else ""
+        return differs(f"{', '.join(names)}{extra}", published, f"the optimiser is {' and '.join(names)}{extra}")
+    return passes(f"one {published}, kept")
 
 
-@check("train", "a logged loss is not the mean over the minibatches of what its name says")
-def logged_losses(subject: Subject):
+@check("train", follows="rows-are-independent clipping policy-gradient value-loss td-loss first-ratio density probabilities annealing epsilon-schedule loss-in-training")  # fmt: skip
+def logged_losses(subject: Subject) -> Finding:
     """losses/*, charts/learning_rate and charts/epsilon, worked out again from the minibatches since the last line."""
-    trace, errors, pending = long_trace(subject), {}, []
+    trace, errors, pending, lasts = subject.long_trace, {}, [], {}
     finite = {name: dict(points) for name, points in trace.scalars.items()}
-    updates = iter(trace.updates)
-    record = next(updates)
+    updates = list(trace.updates)
     for k, step in enumerate(trace.steps):
-        while (
-            record
-            and record.get("tick", 0) == k + 1
-            or record
-            and "agent" in record
-            and record is trace.updates[k]
-        ):
-            pending.append(losses_of(subject, trace, record))
-            record = next(updates, None)
-        if not pending or step not in finite["charts/SPS"]:
+        while updates and (updates[0]["tick"] == k + 1 if "q-learning" in subject.kinds else updates[0] is trace.updates[min(k, len(trace.updates) - 1)]):
+            pending.append(losses_of(subject, trace, updates.pop(0), k))
+        if not pending or step not in finite.get("charts/SPS", {}):
             continue
-        right = {name: np.mean([losses[name] for losses in pending]) for name in pending[0]}
-        right |= {
-            name: pending[-1][name]
-            for name in pending[0]
-            if "explained" in name or name.startswith("charts")
-        }
+        right = {name: np.mean([losses[name][0] for losses in pending]) for name in pending[0]}
+        right |= {name: pending[-1][name][0] for name in right if "explained" in name or name.startswith("charts")}
+        last = {name: pending[-1][name][1] for name in right}
         if "q-learning" in subject.kinds:
-            right["charts/epsilon"] = trace.epsilon(k)
+            right["charts/epsilon"] = last["charts/epsilon"] = trace.epsilon(k)
         for name, value in right.items():
             if name in finite:  # what a file does not log cannot be wrong
                 ours = finite[name].get(step, math.inf)
-                errors[name] = max(errors.get(name, 0.0), abs(ours - value) / max(0.01, abs(value)))
+                errors.setdefault(name, []).append(abs(ours - value) / max(0.01, abs(value)))
+                lasts.setdefault(name, []).append(abs(ours - last[name]) / max(0.01, abs(last[name])))
         pending = []
-    bad = sorted(name for name, error in errors.items() if not error < 0.01)
-    return "wrong: " + ", ".join(bad) if bad else "all agree", "all agree", bool(errors) and not bad
+    if not errors:
+        raise Unable("no line of the log was found at the steps of the updates")
+    bad = sorted(name for name, error in errors.items() if not max(error) < 0.01)
+    if not bad:
+        return passes("all agree")
+    if all(max(lasts[name]) < 0.01 for name in bad):
+        return differs(", ".join(bad), "means", "of all minibatches only the last is logged")
+    return differs("wrong: " + ", ".join(bad), "all agree", f"{bad[0]} is not the mean over the minibatches of what its name says")
 
 
-def long_trace(subject: Subject) -> Trace:
-    """A run that logs more than once: files that update often write a line every 2000 steps."""
-    flags = {"norm_adv": False, "learning_rate": 0.02, "max_grad_norm": 100.0, "clip_vloss": False}
-    if "ratio" not in subject.kinds:
-        flags |= {"total_timesteps": 2300, "train_frequency": 24, "learning_rate": 1e-3}
-        flags |= (
-            {"num_envs": 48, "buffer_size": 960, "learning_starts": 192}
-            if "q-learning" in subject.kinds
-            else {}
-        )
-    return Trace(subject, **flags)
-
-
-def losses_of(subject: Subject, trace: Trace, record: dict) -> dict[str, float]:
-    """What an update should log, from its minibatches, with advantages that are not standardised."""
+def losses_of(subject: Subject, trace: Trace, record: dict, k: int) -> dict[str, tuple[float, float]]:
+    """What an update should log, from its minibatches, with advantages that are not standardised: mean and last."""
     lists, clip_coef = {}, getattr(trace.args, "clip_coef", 0.0)
-    for mb in record["minibatches"]:
-        mb = {
-            name: tensor.double() if torch.is_tensor(tensor) else tensor
-            for name, tensor in mb.items()
-            if name != "x"
-        }
+    for row in record["minibatches"]:
+        mb = {name: v.double() if torch.is_tensor(v) else v for name, v in row.items() if name != "x"}
         if "q-learning" in subject.kinds:
-            losses = {
-                "td_loss": mb["loss"],
-                "q_values": mb["values"].gather(1, mb["action"].long()[:, None]).mean(),
-            }
+            chosen = mb["values"].gather(1, mb["action"].long()[:, None])
+            losses = {"td_loss": mb["loss"], "q_values": chosen.mean()}
         elif "ratio" in subject.kinds:
+            mb["logprob"] = row["logprob"].double()
             logratio, advantage = mb["logprob"] - mb["old_logprob"], mb["advantage"]
             ratio = logratio.exp()
             clipped = ratio.clamp(1 - clip_coef, 1 + clip_coef)
@@ -264,32 +307,35 @@ def losses_of(subject: Subject, trace: Trace, record: dict) -> dict[str, float]:
             mb = {name: tensor[valid] for name, tensor in mb.items() if torch.is_tensor(tensor)}
             losses = {"policy_loss": -(mb["logprob"] * (mb["target"] - mb["value"])).mean()}
         if "policy" in subject.kinds:
-            losses |= {
-                "value_loss": 0.5 * ((mb["value"] - mb["target"]) ** 2).mean(),
-                "entropy": mb["entropy"].mean(),
-            }
+            losses |= {"value_loss": 0.5 * ((mb["value"] - mb["target"]) ** 2).mean(), "entropy": mb["entropy"].mean()}
         for name, value in losses.items():
             lists.setdefault(name, []).append(float(value))
-    means = {f"losses/{name}": float(np.mean(values)) for name, values in lists.items()}
+    means = {f"losses/{name}": (float(np.mean(values)), values[-1]) for name, values in lists.items()}
     if "policy" in subject.kinds:
-        target = record["batch"]["target"]
-        old_value = record["batch"].get(
-            "old_value", record["minibatches"][0]["value"][: len(target)]
-        )
-        if len(record["minibatches"]) == 1 and "valid" in record["minibatches"][0]:
-            old_value = record["minibatches"][0]["value"][record["minibatches"][0]["valid"] > 0]
-        means["losses/explained_variance"] = 1 - float((target - old_value).var() / target.var())
-        means["charts/learning_rate"] = record["lrs"][0]
+        means["losses/explained_variance"] = (explained(subject, trace, k),) * 2
+        means["charts/learning_rate"] = (record["lrs"][0] if record["lrs"] else math.nan,) * 2
     return means
 
 
-@check(
-    "update",
-    "--target-kl must end the epochs after the first whose last minibatch has a larger approximate KL",
-    of="ratio",
-)
-def target_kl(subject: Subject):
+def explained(subject: Subject, trace: Trace, k: int) -> float:
+    """1 - the share of the targets' variance that the values do not explain, from the function of returns."""
+    call, result = trace.returns[k]
+    valid = torch.from_numpy(trace.truth[k]["valid"])
+    if "values" not in call.arguments:  # the returns of whole episodes: values of the rollout's states
+        with torch.no_grad():
+            values = torch.from_numpy(trace.values(trace.truth[k], trace.updates[k]["agent"]))[:-1]
+        targets = result.double()
+    else:
+        values = call.arguments["values"][:-1].double()
+        targets = result + values if "gae" in subject.kinds else result.double()
+    return 1 - float((targets - values)[valid].var() / targets[valid].var())
+
+
+@check("update", of="ratio", follows="minibatches first-ratio rows-are-independent")
+def target_kl(subject: Subject) -> Finding:
     """With --target-kl 0.0001 and 5 epochs: the number of minibatches of every update."""
+    if not hasattr(subject.module.Args, "target_kl"):
+        raise Skip
     trace, wrong, cut = Trace(subject, target_kl=1e-4, update_epochs=5), 0, 0
     per_epoch = trace.args.num_minibatches
     for record in trace.updates:
@@ -297,142 +343,163 @@ def target_kl(subject: Subject):
         for epoch in range(1, 6):
             last = parts[min(epoch * per_epoch, len(parts)) - 1]
             logratio = last["logprob"].double() - last["old_logprob"].double()
-            over, whole = (
-                float((logratio.exp() - 1 - logratio).mean()) - 1e-4,
-                len(parts) == epoch * per_epoch,
-            )
+            over = float((logratio.exp() - 1 - logratio).mean()) - 1e-4
+            whole = len(parts) == epoch * per_epoch
             if over > 0 if abs(over) > 1e-6 else whole:  # so near to the limit, rounding decides
                 break
         wrong, cut = wrong + (len(parts) != epoch * per_epoch), cut + (epoch < 5)
-    return (
-        f"{wrong} of {len(trace.updates)} updates wrong, {cut} cut short",
-        "0 wrong, some cut",
-        wrong == 0 < cut,
-    )
+    measured = f"{wrong} of {len(trace.updates)} updates wrong, {cut} to be cut short"
+    if wrong == 0 < cut:
+        return passes(measured, "0 wrong, some cut")
+    if all(len(record["minibatches"]) == 5 * per_epoch for record in trace.updates):
+        return differs(measured, "0 wrong, some cut", "--target-kl has no effect")
+    return differs(measured, "0 wrong, some cut", "an update does not end after the first epoch whose last minibatch has a larger KL than --target-kl")
 
 
-@check(
-    "train",
-    "evaluations on the way (--eval-frequency) disturb the training, or play other episodes each time",
-)
-def evaluation_on_the_way(subject: Subject):
-    """Same weights in the end as without them, same seeds each time, figures as logged and saved."""
-    trace, plain, wrong = (
-        Trace(subject, eval_frequency=subject.trace.args.total_timesteps * 3 // 10),
-        subject.trace,
-        [],
-    )
-    seeds = {
-        tuple(env.seeds[0] for env in envs if env.seeds)
-        for envs, _ in trace.envs[-len(trace.evaluations) :]
-    }
-    if len(trace.evaluations) < 3 or len(seeds) != 1:
-        wrong.append("seeds, or number of evaluations")
+@check("train", follows="same-seed-twice")
+def evaluation_on_the_way(subject: Subject) -> Finding:
+    """Same weights in the end as without them, at the multiples of --eval-frequency, same seeds each time, figures as
+    logged and saved."""
+    if "q-learning" in subject.kinds:  # an iteration is a thousand steps or two
+        every, plain, flags = 2000, subject.long_trace, subject.long_flags
+    else:
+        every, plain, flags = subject.trace.args.total_timesteps * 3 // 10, subject.trace, {}
+    trace = Trace(subject, eval_frequency=every, **flags)
     ours, theirs = (run.after.state_dict() for run in (trace, plain))
     if not all(torch.equal(ours[name], theirs[name]) for name in ours):
-        wrong.append("training is disturbed")
-    last, summary = trace.evaluations[-1][2], trace.summary
+        return broken("other weights in the end", "the same", "evaluations on the way disturb the training")
+    last, summary = np.asarray(trace.evaluations[-1][2]), trace.summary
     if len(last) != trace.args.eval_episodes:
-        wrong.append(f"{len(last)} episodes for {trace.args.eval_episodes}")
-    logged = [value for _, value in trace.scalars.get("eval/episodic_return", [])]
+        return broken(f"{len(last)} episodes", f"{trace.args.eval_episodes}", "another number of episodes than --eval-episodes")
+    points = trace.scalars.get("eval/episodic_return", [])
+    logged = [value for _, value in points]
     saved = summary["eval_return_mean"], summary["eval_return_std"]
-    errors = (
-        largest(logged, [np.mean(e[2]) for e in trace.evaluations]),
-        largest(saved, (np.mean(last), np.std(last))),
-    )
-    wrong += ["logged or saved figures"] * (max(errors) > 1e-3)
-    return "; ".join(wrong) or "as it should be", "as it should be", not wrong
+    errors = (largest(logged, [np.mean(e[2]) for e in trace.evaluations]), largest(saved, (np.mean(last), np.std(last))))
+    if max(errors) > 1e-3:
+        return broken("other figures", "mean and deviation of the returns", "what is logged or saved is not what the evaluation gave")
+    ends = trace.steps if "policy" in subject.kinds else [step for step, _ in trace.scalars.get("charts/SPS", [])]
+    due = [step for before, step in itertools.pairwise([0, *ends]) if step // every > before // every or step == ends[-1]]
+    if [step for step, _ in points] != due:
+        return differs(f"at {[step for step, _ in points]}", f"{due}", "evaluations are not at the multiples of --eval-frequency")
+    seeds = {tuple(env.seeds[0] for env in envs if env.seeds)
+             for envs, _ in trace.envs if len(envs) == trace.args.eval_episodes and envs is not (trace.judged or [0, 0])[1]}  # fmt: skip
+    if len(seeds) != 1:
+        return differs(f"{len(seeds)} sets of seeds", "one", "each evaluation plays other episodes")
+    return passes("as it should be")
 
 
-@check(
-    "train",
-    "best.pt is not the best of the evaluated weights, or judged by the episodes that chose it",
-    of="best",
-)
-def best_model(subject: Subject):
-    """The weights in best.pt are those of the best of ten evaluations, the first where two are equal; its score in the
+@check("train", of="q-learning")
+def best_model(subject: Subject) -> Finding:
+    """The weights in best.pt are those of the best of several evaluations, the first where two are equal; its score in the
     summary is of other seeds, and of those weights."""
-    trace, wrong = (
-        Trace(subject, eval_frequency=subject.trace.args.total_timesteps // 10, learning_rate=0.02),
-        [],
-    )
-    means = [np.mean(returns) for _, _, returns in trace.evaluations]
-    chosen = trace.evaluations[int(np.argmax(means))][1].state_dict()
-    (judged, _, returns), envs = trace.best
+    if not (subject.trace.run_dir / "best.pt").exists():
+        raise Skip
+    steps = 5000 if "pixels" in subject.kinds else 8000
+    flags = subject.long_flags | {"total_timesteps": steps, "train_frequency": 96, "learning_rate": 0.02}
+    trace = Trace(subject, eval_frequency=1000, **flags)
+    means = [float(np.mean(returns)) for _, _, returns in trace.evaluations]
+    (judged, _, returns), envs = trace.judged
     saved = torch.load(trace.run_dir / "best.pt", weights_only=True)["agent"]
-    for name, weights in (("best.pt", saved), ("what is judged", judged)):
-        wrong += [f"{name} is another evaluation's"] * any(
-            not torch.equal(chosen[key], weights[key]) for key in chosen
-        )
+
+    def is_of(weights, k: int) -> bool:
+        other = trace.evaluations[k][1].state_dict()
+        return all(torch.equal(other[key], weights[key]) for key in other)
+
+    expected, measured = f"the best of {len(means)}", f"means {min(means):.2f} to {max(means):.2f}"
+    best = int(np.argmax(means))
+    if means[best] > means[-1] and is_of(saved, len(means) - 1):
+        return broken(measured, expected, "the model of the last evaluation is kept as the best")
+    if not any(is_of(saved, k) for k in range(len(means))):
+        return broken(measured, expected, "best.pt holds weights that were not evaluated")
+    chosen = next(k for k in range(len(means)) if is_of(saved, k))
+    if means[chosen] < means[best]:
+        return broken(measured, expected, "best.pt holds another model than the best")
+    if not is_of(judged, chosen):
+        return broken(measured, expected, "another model than the best is judged in the end")
     seeds = [{env.seeds[0] for env in group} for group in (envs, trace.eval_envs, trace.train_envs)]
-    wrong += ["seeds that have been seen"] * bool(seeds[0] & (seeds[1] | seeds[2]))
-    wrong += ["the logged score"] * (trace.summary["best_returns"] != returns)
-    return (
-        ", ".join(wrong) or "the best of ten",
-        "the best of ten",
-        not wrong and len(set(means)) > 3,
-    )
+    if seeds[0] & (seeds[1] | seeds[2]):
+        return broken("seeds that have been seen", "others", "the best model is judged by episodes that chose it")
+    if largest(trace.summary["best_returns"], returns) > 1e-6:
+        return broken("another score", "what was played", "the best model's score in the summary is not what it played")
+    if chosen != best:
+        return differs(measured, expected, "of two equal models the later one is kept")
+    return passes(measured, expected)
 
 
-@check("train", "--resume forgets something, or starts again in the environments of the beginning")
-def resuming(subject: Subject):
-    """A finished run goes on: weights, statistics, optimiser, generator, target network and, where it is saved,
-    the replay, in new environments."""
-    first, wrong = Trace(subject, save_replay=True), []
+@check("train")
+def resuming(subject: Subject) -> Finding:
+    """A finished run goes on with more steps: weights, statistics, optimiser, target network and, where it is saved, the
+    replay, in new environments; and the learning rate and the optimiser's constants are those given beside --resume."""
+    first, wrong = Trace(subject, save_replay=True), {}
     saved = torch.load(first.run_dir / "checkpoint.pt", weights_only=True)
     flags = {"resume": str(first.run_dir), "runs_dir": first.args.runs_dir, "save_replay": True}
-    after = Trace(subject, total_timesteps=first.args.total_timesteps * 8 // 5, **flags)
+    constants = {"learning_rate": "lr", "rms_eps": "eps", "rms_alpha": "alpha", "adam_eps": "eps"}
+    given = {name: 0.8 * getattr(first.args, name) for name in constants if hasattr(first.args, name)}
+    more = {"total_timesteps": first.args.total_timesteps * 8 // 5, "target_network_frequency": 10_000}
+    after = Trace(subject, **more, **flags, **given)
     record, ended = after.updates[0], first.evaluations[-1][1]
+    if first.judged:
+        ended = first.after
     pairs = zip(after.first.parameters(), ended.parameters())
-    wrong += ["weights"] * (not all(torch.equal(a, b) for a, b in pairs))
+    wrong["weights"] = not all(torch.equal(a, b) for a, b in pairs)
     start, end = (dict(agent.named_buffers()) for agent in (after.first, ended))
     same = all(torch.equal(start[name], end[name]) for name in start if name.startswith("obs_rms"))
-    grown = "return_rms.count" not in start or start["return_rms.count"] > end["return_rms.count"]
-    wrong += ["statistics"] * (not same or not bool(grown))
-    wrong += ["optimiser"] * (record["memory"][0] != memory(saved["optimizer"]["state"]))
-    states = [state for state in saved["random_states"] if torch.is_tensor(state)]
-    wrong += ["generator"] * (not any(torch.equal(after.generator, state) for state in states))
+    grown = "return_rms.count" not in start or start["return_rms.count"] >= end["return_rms.count"]
+    wrong["statistics"] = not same or not bool(grown)
+    wrong["memory of the optimiser"] = record["memory"][0] != first.updates[-1]["memory"][1]
     seeds = [{env.seeds[0] for env in trace.train_envs if env.seeds} for trace in (first, after)]
-    wrong += ["the same environments again"] * bool(seeds[0] & seeds[1])
-    wrong += ["steps"] * (
-        after.summary["global_step"] != first.summary["global_step"] + after.steps[-1]
-    )
-    if "q-learning" in subject.kinds:
-        wrong += ["target network"] * (not torch.equal(after.ticks[0][1], first.ticks[-1][1]))
-        saves = hasattr(first.args, "save_replay")
-        wrong += ["replay"] * (
-            saves and record["tick"] > 3
-        )  # a replay that is still there learns at once
-        known = {
-            x.tobytes()
-            for trace in (first, after)
-            for truth in trace.truth
-            for x in truth["obs"][0]
-        }
-        drawn = [x.numpy().tobytes() for update in after.updates for x in update["batch"]["x"]]
-        wrong += ["rows of the replay"] * (not all(x in known for x in drawn))
+    wrong["new environments: it plays those of the beginning again"] = bool(seeds[0] & seeds[1])
+    wrong["count of steps"] = after.summary["global_step"] != first.summary["global_step"] + after.steps[-1]
+    if "q-learning" in subject.kinds and first.target is not None:
+        wrong["target network"] = not torch.equal(after.ticks[0][1], first.ticks[-1][1])
+        # a replay that is still there learns at once
+        wrong["replay"] = hasattr(first.args, "save_replay") and record["tick"] > 3
+    lost = [name for name, is_wrong in wrong.items() if is_wrong]
+    if lost:
+        return broken("lost: " + ", ".join(lost), "all kept", f"--resume forgets the {lost[0]}")
+    for name, value in given.items():
+        finding = constant_on_resume(first, after, name, constants[name], value)
+        if finding:
+            return finding
+    if "q-learning" in subject.kinds and after.epsilons and after.epsilons[0] is not None:
         share = after.args.exploration_fraction * after.args.total_timesteps
-        right = min(first.summary["global_step"] / share, 1) * (
-            after.args.end_e - after.args.start_e
-        )
-        wrong += ["epsilon"] * (abs(after.epsilons[0] - after.args.start_e - right) > 1e-3)
-    return "lost: " + ", ".join(wrong) if wrong else "all kept", "all kept", not wrong
+        right = after.args.start_e + min(first.summary["global_step"] / share, 1) * (after.args.end_e - after.args.start_e)
+        if abs(float(after.epsilons[0]) - right) > 1e-3:
+            return differs(f"epsilon {float(after.epsilons[0]):.3f}", f"{right:.3f}", "epsilon does not go on from the count of steps")
+    return passes("all kept, new constants act")
 
 
-@check(
-    "train",
-    "global_step, the logged returns or lengths are not what the environments paid and counted",
-)
-def logging(subject: Subject):
+def constant_on_resume(first: Trace, after: Trace, name: str, key: str, value: float) -> Finding | None:
+    """None if the optimiser has the constant that was given beside --resume."""
+    if not after.updates[0]["steps"]:
+        return None
+    groups = [group for one in after.optimizers for group in one.param_groups]
+    flag = "--" + name.replace("_", "-")
+    if key != "lr":
+        ours = [group[key] for group in groups if key in group]
+        before = [group[key] for one in first.optimizers for group in one.param_groups if key in group]
+        if ours and ours == before and abs(before[0] - getattr(first.args, name)) < 1e-12:
+            return broken(f"{key} {ours[0]:g}", f"{value:g}", f"{flag} beside --resume has no effect")
+        return None
+    share = first.summary["global_step"] / after.args.total_timesteps
+    share = 1 - share if getattr(after.args, "anneal_lr", False) else 1.0
+    old, ours = getattr(first.args, name), after.updates[0]["lrs"]
+    if all(abs(lr / (value * share) - 1) < 1e-2 for lr in ours):
+        return None
+    ends = first.updates[-1]["lrs"]
+    if all(abs(lr / (old * share) - 1) < 1e-2 for lr in ours) or ours == ends:
+        return broken(f"learning rate {ours[0]:.3g}", f"{value * share:.3g}", f"{flag} beside --resume has no effect")
+    return None  # another schedule
+
+
+@check("train", follows="reset-rows")
+def logging(subject: Subject) -> Finding:
     """Against the environments' protocols: raw rewards, reset rows count nowhere, an episode's end is included."""
-    trace = subject.trace if "ratio" in subject.kinds else long_trace(subject)
+    trace = subject.trace if "ratio" in subject.kinds else subject.long_trace
     episodes, pending, waiting, wrong = [], [], 0, []
     longest = 0 if "ratio" in subject.kinds else 2000  # steps until an episode must be logged
     totals = np.zeros((2, trace.args.num_envs))
-    logged = {
-        name: trace.scalars.get(f"charts/episodic_{name}", []) for name in ("return", "length")
-    }
-    at = {name: dict(points) for name, points in logged.items()}
+    at = {name: dict(trace.scalars.get(f"charts/episodic_{name}", [])) for name in ("return", "length")}
     for truth, steps in zip(trace.truth, trace.steps):
         for t, valid in enumerate(truth["valid"]):
             totals += np.stack([truth["reward"][t] * valid, valid])
@@ -441,144 +508,139 @@ def logging(subject: Subject):
                 totals[:, n] = 0
         waiting += int(truth["valid"].sum())
         last = steps == trace.steps[-1]
-        if pending and (
-            any(steps in at[name] for name in at) or waiting > longest + trace.args.num_envs or last
-        ):
+        due = any(steps in at[name] for name in at) or waiting > longest + trace.args.num_envs or last
+        if pending and due:
             for i, name in enumerate(("return", "length")):
-                if not abs(at[name].get(steps, math.nan) - np.mean(pending, axis=0)[i]) < 1e-3:
-                    wrong.append(f"{name} at step {steps}")
+                ours, means = at[name].get(steps, math.nan), np.mean(pending, axis=0)
+                if not abs(ours - means[i]) < 1e-3:
+                    one = any(abs(ours - episode[i]) < 1e-3 for episode in pending)
+                    wrong.append((one, f"{name} {ours:.3f} at step {steps}", f"{means[i]:.3f}"))
             episodes, pending, waiting = episodes + pending, [], 0
-    if trace.summary["global_step"] != trace.steps[-1]:
-        wrong.append(f"global_step {trace.summary['global_step']} for {trace.steps[-1]}")
+    logged = trace.summary["global_step"]
+    if logged != trace.steps[-1]:
+        counts = sum(truth["valid"].size for truth in trace.truth) == logged
+        return broken(f"global_step {logged}", f"{trace.steps[-1]}", "reset rows are counted" if counts else "global_step is not the count of the agent's steps")
     last100 = np.mean(episodes[-100:], axis=0)[0]
-    if not abs(trace.summary["train_return_last100"] - last100) < 1e-3:
-        wrong.append("train_return_last100")
-    return "wrong: " + ", ".join(wrong[:3]) if wrong else "all agree", "all agree", not wrong
+    if wrong and all(one for one, *_ in wrong):
+        return differs(wrong[0][1], wrong[0][2], "of the episodes that ended only one is logged")
+    if wrong:
+        return broken(wrong[0][1], wrong[0][2], "logged returns or lengths are not what the environments paid and counted")
+    ours = trace.summary["train_return_last100"]
+    if ours is None or not abs(ours - last100) < 1e-3:
+        return broken(f"train_return_last100 {ours}", f"{last100:.3f}", "train_return_last100 is not the mean of the last 100 episodes")
+    return passes("all agree")
 
 
-@check(
-    "train",
-    "environments are reset before every rollout, so that episodes are cut without a trace",
-    of="bootstrap",
-)
-def no_resets_between_rollouts(subject: Subject):
+@check("train", of="bootstrap")
+def no_resets_between_rollouts(subject: Subject) -> Finding:
     """An environment is reset once at the start, and after that only where an episode has ended."""
-    trace, cut = subject.trace, 0
-    for env in trace.train_envs:
+    cut = 0
+    for env in subject.trace.train_envs:
         for before, row in itertools.pairwise(env.protocol):
             cut += row["reset"] and not (before["terminated"] or before["truncated"])
-    return f"{cut} episodes cut", "0", cut == 0
+    if cut:
+        return broken(f"{cut} episodes cut", "0", "environments are reset between rollouts: episodes are cut without a trace")
+    return passes("0 episodes cut", "0")
 
 
-@check("make_envs", "environments share a seed, or evaluation plays with the seeds of training")
-def seeds(subject: Subject):
+@check("make_envs")
+def seeds(subject: Subject) -> Finding:
     """Seeds of the environments in training and evaluation, and with another --seed, have none in common."""
     trace = subject.trace
-    train, test = (
-        [env.seeds[0] if env.seeds else None for env in envs]
-        for envs in (trace.train_envs, trace.eval_envs)
-    )
-    other = Subject(subject.file, subject.seed + 1).trace.train_envs
+    train, test = ([env.seeds[0] if env.seeds else None for env in envs] for envs in (trace.train_envs, trace.eval_envs))
+    other = Trace(subject, seed=subject.seed + 1, total_timesteps=130).train_envs
     again = {env.seeds[0] if env.seeds else None for env in other}
     wrong = []
     if None in {*train, *test} or len({*train}) < len(train) or len({*test}) < len(test):
-        wrong.append("environments with the same seed, or none")
+        wrong.append("environments have the same seed, or none")
     if any(len(env.seeds) > 1 for env in trace.train_envs):
-        wrong.append("environments seeded again and again")
+        wrong.append("environments are seeded again and again")
     if {*train} & {*test}:
-        wrong.append("evaluation on training seeds")
+        wrong.append("evaluation plays with the seeds of training")
     if {*train} & again:
         wrong.append("two values of --seed share environments")
-    return "; ".join(wrong) or "all different", "all different", not wrong
+    return broken("; ".join(wrong), "all different", wrong[0]) if wrong else passes("all different")
 
 
-@check("train", "something draws from a generator that --seed does not set")
-def same_seed_twice(subject: Subject):
+@check("train")
+def same_seed_twice(subject: Subject) -> Finding:
     """Two runs with one seed end with the same evaluation and the same weights, bit for bit."""
     states = []
     for _ in range(2):
-        random.seed(), np.random.seed(), torch.seed()
+        random.seed()
+        np.random.seed()
+        torch.seed()
         module = subject.load()
         args = subject.args(module, rpo_alpha=0.5)
         summary = subject.train(module, args)
         (run,) = Path(args.runs_dir).iterdir()
-        weights = torch.load(run / "checkpoint.pt", weights_only=True)["agent"]
+        weights = torch.load(run / "checkpoint.pt", weights_only=False)["agent"]
+        weights = weights if isinstance(weights, dict) else weights.state_dict()
         states.append((summary["eval_returns"], summary["train_return_last100"], weights))
-    same = states[0][:2] == states[1][:2] and all(
-        torch.equal(states[0][2][k], states[1][2][k]) for k in states[0][2]
-    )
-    return "equal" if same else "different", "equal", same
+    same = states[0][:2] == states[1][:2] and all(torch.equal(states[0][2][k], states[1][2][k]) for k in states[0][2])
+    return passes("equal") if same else broken("different", "equal", "something draws from a generator that --seed does not set")
 
 
-@check("evaluate", "evaluation changes the agent: statistics or weights must be frozen")
-def evaluation_is_frozen(subject: Subject):
+@check("evaluate")
+def evaluation_is_frozen(subject: Subject) -> Finding:
     """Weights and statistics before and after the evaluation are equal."""
     changed = set()
     for before, after, _ in subject.trace.evaluations:
-        changed |= {
-            name
-            for name, tensor in after.state_dict().items()
-            if not torch.equal(tensor, before[name])
-        }
-    return (
-        "changed: " + ", ".join(sorted(changed)) if changed else "unchanged",
-        "unchanged",
-        not changed,
-    )
+        changed |= {name for name, tensor in after.state_dict().items() if not torch.equal(tensor, before[name])}
+    if changed:
+        return broken("changed: " + ", ".join(sorted(changed)), "unchanged", "evaluation changes the agent: statistics and weights must be frozen")
+    return passes("unchanged")
 
 
-@check(
-    "evaluate",
-    "not the raw returns of each environment's first episode, played by the policy's mode",
-)
-def evaluation_returns(subject: Subject):
+@check("evaluate")
+def evaluation_returns(subject: Subject) -> Finding:
     """Returns and actions of the evaluation against the protocol: first episodes, by the policy's mode."""
     trace = subject.trace
     _, agent, ours = trace.evaluations[-1]
-    theirs, worst, deterministic = [], 0.0, "atari" not in subject.kinds
+    theirs, off, steps = [], 0.0, []
     for env in trace.eval_envs:
         total = 0.0
         for row in env.protocol[1:]:
-            with torch.no_grad():
-                mode = subject.best(agent, subject.seen(agent, row["obs"][None]))[0]
-            worst = max(worst, largest(row["action"], mode)) if deterministic else 0.0
+            steps.append(row)
             total += row["reward"]
             if row["terminated"] or row["truncated"]:
                 break
         theirs.append(total)
-    error = largest(sorted(ours), sorted(theirs))
-    hint = (
-        "the actions of the evaluation are not the policy's mode" if worst > 1e-3 > error else None
-    )
-    return (
-        f"returns {error:.1e}, actions {worst:.1e} off",
-        "below 1e-03",
-        max(worst, error) < 1e-3,
-        hint,
-    )
+    error = largest(sorted(np.asarray(ours).tolist()), sorted(theirs))
+    if error > 1e-3:
+        return broken(f"returns {error:.1e} off", "below 1e-03", "not the raw returns of each environment's first episode")
+    if "draws" in subject.kinds and "atari" in subject.kinds:
+        return passes("returns as played")
+    with torch.no_grad():
+        for row in steps:
+            mode = subject.best(agent, subject.seen(agent, row["obs"][None]))[0]
+            off = max(off, largest(row["action"], mode))
+    if off > 1e-3:
+        return differs(f"actions {off:.1e} off", "below 1e-03", "the actions of the evaluation are not the policy's mode")
+    return passes("returns and actions as they should be")
 
 
-@check(
-    "evaluate", "the evaluation's actions are not drawn as the file says it draws them", of="draws"
-)
-def evaluation_actions(subject: Subject):
+@check("evaluate", of="draws", follows="evaluation-returns")
+def evaluation_actions(subject: Subject) -> Finding:
     """Over 400 steps: draws from the policy itself; in Q-learning the best action but for --eval-e."""
-    module = subject.load()
+    module = subject.trace.module
+    agent = subject.agent(eval_episodes=100, eval_e=0.3)
     args = subject.args(module, eval_episodes=100, eval_e=0.3)
+    if hasattr(agent, "args"):
+        agent.args = args
     backend = [] if "pixels" in subject.kinds else ["gymnasium"]
-    agent, (envs, obs, *_) = subject.agent(module, args), module.make_envs(args, *backend, 100, 7)
-    module.evaluate(agent, envs, obs)
-    rows = [row for env in envs.envs for row in env.unwrapped.protocol[1:] if not row["reset"]][
-        :400
-    ]
+    envs, obs, *_ = module.make_envs(args, *backend, 100, 7)
+    games = envs.unwrapped.envs
+    trace_evaluate = subject.trace.names["evaluate"]
+    trace_evaluate(agent, envs, obs)
+    rows = [row for env in games for row in env.unwrapped.protocol[1:] if not row["reset"]][:400]
     off = variance = 0.0
     for i in range(0, len(rows), 50):
         part = rows[i : i + 50]
         action = torch.tensor([int(row["action"]) for row in part])
         with torch.no_grad():
-            said = subject.outputs(
-                agent, subject.seen(agent, np.stack([row["obs"] for row in part]))
-            )[0].double()
+            seen = subject.seen(agent, np.stack([row["obs"] for row in part]))
+            said = subject.outputs(agent, seen)[0].double()
         if "q-learning" in subject.kinds:
             right = 1 - 0.3 + 0.3 / NUM_ACTIONS
             off += float((action == said.argmax(-1)).double().sum()) - right * len(part)
@@ -589,110 +651,101 @@ def evaluation_actions(subject: Subject):
             off += float((said.gather(1, action[:, None])[:, 0] - mean).sum())
             variance += float((p * (said - mean[:, None]) ** 2).sum())
     deviations = off / variance**0.5
-    hint = "more of the best actions than there should be" if deviations > 0 else None
-    return f"{deviations:+.1f} deviations off", "below 5", abs(deviations) < 5, hint
+    measured = f"{deviations:+.1f} deviations off"
+    if abs(deviations) < 5:
+        return passes(measured, "below 5")
+    more = "more of the best actions than" if deviations > 0 else "fewer of the best actions than"
+    what = "--eval-e says" if "q-learning" in subject.kinds else "draws from the policy would be"
+    return differs(measured, "below 5", f"the evaluation plays {more} {what}")
 
 
-@check("train", "the checkpoint lacks something the agent needs, or cannot be read as data")
-def checkpoint(subject: Subject):
+@check("train")
+def checkpoint(subject: Subject) -> Finding:
     """Read with weights_only=True into a new agent, it acts and values like the trained one."""
     trace = subject.trace
-    file = trace.run_dir / "checkpoint.pt"
     try:
-        content = torch.load(file, map_location="cpu", weights_only=True)
-        copied = subject.agent(trace.module, trace.args)
-        copied.load_state_dict(content["agent"])
-        other = content.get("target_agent")
+        content = torch.load(trace.run_dir / "checkpoint.pt", map_location="cpu", weights_only=True)
+        weights, other = content["agent"], content.get("target_agent")
     except Exception as error:
-        hint = "save tensors and plain data: a pickled module runs code when it is loaded"
-        return f"{type(error).__name__}", "loads", False, hint
-    final = trace.evaluations[-1][1]
-    obs = subject.observations(20) if "pixels" in subject.kinds else 3 * torch.randn(100, 3)
+        words = f"{type(error).__name__}: {' '.join(str(error).split())[:80]}"
+        scalar = "numpy" in str(error) and "scalar" in str(error)
+        mistake = "a NumPy number is saved, which --resume cannot read: make it a float" if scalar else ""
+        mistake = mistake or "a pickled module or another object is saved: it runs code when it is loaded"
+        return broken(words, "loads", mistake + " (tensors and plain data are safe)")
+    copied = subject.new_agent()
+    try:
+        copied.load_state_dict(weights)
+        target = subject.new_agent()
+        if trace.target is not None:
+            target.load_state_dict(other or {})
+    except RuntimeError as error:
+        return broken(f"RuntimeError: {' '.join(str(error).split())}", "loads", "the checkpoint lacks something that the agent needs")
+    final = trace.after if trace.judged else trace.evaluations[-1][1]
+    obs = subject.observations(20)
     with torch.no_grad():
-        said = [subject.outputs(agent, subject.seen(agent, obs)) for agent in (copied, final)]
+        said = [subject.outputs(agent, obs) for agent in (copied, final)]
     error = max(largest(*pair) for pair in zip(*said))
-    if "q-learning" in subject.kinds:
-        target = subject.agent(trace.module, trace.args)
-        target.load_state_dict(other or {})
+    buffers = [dict(agent.named_buffers()) for agent in (copied, final)]
+    error = max([error, *(largest(buffers[0][name], buffers[1][name]) for name in buffers[0] if name in buffers[1])])
+    if trace.target is not None:
         error = max(error, largest(scores(target), trace.ticks[-1][1]))
-    return close(error)
+    if error > 1e-3:
+        return broken(f"error {error:.1e}", "below 1e-03", "what is in the checkpoint is not the trained agent")
+    return passes(f"error {error:.1e}", "below 1e-03")
 
 
-@check(
-    "make_envs",
-    "settings of Atari: frames skipped never or twice, clipped rewards, a game that ends with a life",
-    of="atari",
-)
-def atari_settings(subject: Subject):
-    """What AtariVectorEnv is made with: of an id that skips no frames, of one that skips 4, and with --frame-skip 3."""
-    module, wrong = subject.load(), []
+@check("make_envs", of="atari")
+def atari_settings(subject: Subject) -> Finding:
+    """What AtariVectorEnv is made with: of an id that skips no frames, and of one that skips 4."""
+    module, wrong, serious = subject.load(), [], ""
     args = subject.args(module)
-    for env_id, flag, frames in (
-        (args.env_id, 0, 4),
-        ("ALE/Breakout-v5", 0, 4),
-        (args.env_id, 3, 3),
-    ):
-        args.env_id, args.frame_skip = env_id, flag
-        envs = module.make_envs(args, 3, 5)[0]
-        spec, got = gym.spec(env_id).kwargs, envs.settings
-        right = ATARI_DEFAULTS | {
-            "game": spec["game"],
-            "frameskip": frames,
-            "reward_clipping": False,
-        }
-        right |= {
-            name: spec[name] for name in ("repeat_action_probability", "max_num_frames_per_episode")
-        }
-        defaults = ATARI_DEFAULTS | got
-        wrong += [
-            f"{name} {defaults.get(name)} for {env_id}"
-            for name in right
-            if defaults.get(name) != right[name]
-        ]
-        wrong += ["number of environments"] * (envs.num_envs != 3)
-    return "; ".join(wrong[:2]) or "as they should be", "as they should be", not wrong
+    for env_id in (args.env_id, "ALE/Breakout-v5"):
+        args.env_id = env_id
+        envs = module.make_envs(args, 3, 5)[0].unwrapped
+        spec, defaults = gym.spec(env_id).kwargs, ATARI_DEFAULTS | envs.settings
+        right = ATARI_DEFAULTS | {"game": spec["game"], "frameskip": 4, "reward_clipping": False}
+        right |= {name: spec[name] for name in ("repeat_action_probability", "max_num_frames_per_episode")}
+        for name in right:
+            if defaults.get(name) != right[name]:
+                wrong.append(f"{name} {defaults.get(name)} for {env_id}")
+        serious = serious or "the environment clips the rewards: no raw return is left" * (defaults["reward_clipping"] is True)
+        serious = serious or "frames are skipped never or twice" * (defaults["frameskip"] != 4)
+        serious = serious or "another number of environments" * (envs.num_envs != 3)
+    if serious:
+        return broken("; ".join(wrong[:2]), "as they should be", serious)
+    if wrong:
+        return differs("; ".join(wrong[:2]), "the usual ones", f"AtariVectorEnv is made with {wrong[0]}")
+    return passes("the usual ones")
 
 
-ATARI_DEFAULTS = {
-    "reward_clipping": True,
-    "episodic_life": False,
-    "frameskip": 4,
-    "repeat_action_probability": 0.0,
-}
-ATARI_DEFAULTS |= {
-    "full_action_space": False,
-    "maxpool": True,
-    "grayscale": True,
-    "stack_num": 4,
-    "noop_max": 30,
-}
-ATARI_DEFAULTS |= {
-    "img_height": 84,
-    "img_width": 84,
-    "use_fire_reset": True,
-    "max_num_frames_per_episode": 108_000,
-}
+ATARI_DEFAULTS = {"reward_clipping": True, "episodic_life": False, "frameskip": 4, "repeat_action_probability": 0.0,
+                  "full_action_space": False, "maxpool": True, "grayscale": True, "stack_num": 4, "noop_max": 30,
+                  "img_height": 84, "img_width": 84, "use_fire_reset": True, "max_num_frames_per_episode": 108_000}  # fmt: skip
 
 
-@check(
-    "Agent",
-    "a convolution computed another way is not the convolution: its kernel, its stride, or its order",
-    of="pixels",
-)
-def convolutions(subject: Subject):
-    """Every convolution of the network, fed with pictures, against PyTorch's own with the same weights."""
-    module, errors = subject.load(), []
-    agent = subject.agent(module, subject.args(module))
+@check("Agent", of="pixels")
+def convolutions(subject: Subject) -> Finding:
+    """Every convolution of the network, fed with pictures, against PyTorch's own with the same weights; the first one
+    sees numbers between -2 and 2."""
+    errors, ranges = [], []
+    agent = subject.agent()
 
     def compare(layer, inputs, output):
         x = inputs[0] if inputs[0].is_floating_point() else inputs[0].float() / 255
-        errors.append(
-            largest(output, torch.nn.Conv2d._conv_forward(layer, x, layer.weight, layer.bias))
-        )
+        ranges.append(float(x.abs().max()))
+        theirs = torch.nn.Conv2d._conv_forward(layer, x.to(layer.weight.dtype), layer.weight, layer.bias)
+        errors.append(largest(output, theirs))
 
     for layer in agent.modules():
         if isinstance(layer, torch.nn.Conv2d):
             layer.register_forward_hook(compare)
     with torch.no_grad():
         subject.outputs(agent, subject.observations(2))
-    return close(max(errors))
+    if not errors:
+        raise Skip
+    measured, expected = f"error {max(errors):.1e}, input up to {ranges[0]:.3g}", "below 1e-03, 2"
+    if max(errors) > 1e-3:
+        return broken(measured, expected, "a convolution computed another way is not the convolution: its scale, kernel, stride or order")
+    if ranges[0] > 2:
+        return broken(measured, expected, "bytes are not divided by 255")
+    return passes(measured, expected)

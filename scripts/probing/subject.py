@@ -1,4 +1,4 @@
-"""The file under test: what kind it is, how its parts are called, a traced run of it, and the list of the checks."""
+"""The file under test: what kind it is, a traced run of it, its functions called again, and the list of the checks."""
 
 import contextlib
 import copy
@@ -8,10 +8,11 @@ import inspect
 import io
 import itertools
 import math
+import random
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from unittest.mock import patch
@@ -19,42 +20,99 @@ from unittest.mock import patch
 import numpy as np
 import torch
 import torch.nn as nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from probing.environments import DISCRETE, AtariVector, blocks, box
+from probing.environments import DISCRETE, AtariVector
 
-RETURNS = {
-    "compute_gae": "gae",
-    "n_step_returns": "n-step",
-    "compute_returns": "monte-carlo",
-    "td_target": "q-learning",
-}
-# above: the functions that targets come from, of which a file has one, and the kind of file that this makes it
 NUM_ACTIONS = 4  # of all discrete environments here
 ATARI_ID = "BreakoutNoFrameskip-v4"  # what a file for Atari is told that it plays
+RETURNS = ("compute_gae", "n_step_returns", "compute_returns", "td_target")  # a file has one
+
+
+def has(name: str) -> Callable:
+    return lambda subject: hasattr(subject.module, name)
+
+
+def flag(name: str) -> Callable:
+    return lambda subject: hasattr(subject.module.Args, name)
+
+
+# What kind a file is: a word that checks are registered for, what such a file has, and how that is seen.
+KINDS = {
+    "gae": ("compute_gae", has("compute_gae")),
+    "n-step": ("n_step_returns", has("n_step_returns")),
+    "monte-carlo": ("compute_returns", has("compute_returns")),
+    "q-learning": ("td_target and a Replay", has("td_target")),
+    "policy": ("no td_target", lambda subject: not hasattr(subject.module, "td_target")),
+    "bootstrap": ("no compute_returns", lambda s: not hasattr(s.module, "compute_returns")),
+    "ratio": ("a loss that takes old_logprob", lambda s: "old_logprob" in s.loss_parameters),
+    "score": (
+        "a policy's loss that does not",
+        lambda s: not {"old_logprob", "next_obs"} & set(s.loss_parameters),
+    ),
+    "continuous": ("Box actions: it trains on such a world", lambda subject: not subject.world),
+    "discrete": ("Discrete actions: it trains on such a world", lambda subject: subject.world),
+    "vector": ("vector observations: likewise", lambda subject: subject.world != "Pixels"),
+    "pixels": ("stacks of pictures: likewise", lambda subject: subject.world == "Pixels"),
+    "atari": ("an AtariVectorEnv, which the probe replaces", has("AtariVectorEnv")),
+    "normaliser": ("an Agent.normalize", lambda s: hasattr(s.module.Agent, "normalize")),
+    "scales": ("the flag --norm-reward", flag("norm_reward")),
+    "clips": ("the flag --max-grad-norm", flag("max_grad_norm")),
+    "rpo": ("the flag --rpo-alpha", flag("rpo_alpha")),
+    "draws": ("Atari or q-learning: its evaluation draws actions",
+              lambda subject: {"atari", "q-learning"} & subject.kinds),
+}  # fmt: skip
+WORLDS = ("", "Discrete", "Pixels")  # the endings of the environments' names
+
+
+@dataclass
+class Finding:
+    verdict: str  # passes, broken, differs
+    measured: str
+    expected: str
+    hint: str = ""  # broken: the mistake, if it was recognised; differs: the question
+
+
+class Unable(Exception):
+    """A check's assumptions do not hold: it can say nothing about this file."""
+
+
+class Skip(Exception):
+    """There is nothing of the kind in this file."""
 
 
 @dataclass
 class Check:
     function: Callable
     section: str  # of the file, where to look
-    hint: str  # the likely mistake
     kinds: frozenset[str]  # all of these a file must be for the check to apply
+    follows: tuple[str, ...]  # checks whose failure explains a failure of this one
 
 
 CHECKS: dict[str, Check] = {}
 
 
-def check(section: str, hint: str, of: str = ""):
-    """Registers a check of the files that are all of `of`, words from Subject.kinds. It returns (measured, expected,
-    passed) and, where it knows better, another hint."""
+def check(section: str, of: str = "", follows: str = ""):
+    """Registers a check of the files that are all of `of`, words of KINDS. It returns a Finding."""
 
     def register(function):
-        CHECKS[function.__name__.replace("_", "-")] = Check(
-            function, section, hint, frozenset(of.split())
-        )
+        name = function.__name__.replace("_", "-")
+        CHECKS[name] = Check(function, section, frozenset(of.split()), tuple(follows.split()))
         return function
 
     return register
+
+
+def passes(measured: str, expected: str = "") -> Finding:
+    return Finding("passes", measured, expected or measured)
+
+
+def broken(measured: str, expected: str, mistake: str = "") -> Finding:
+    return Finding("broken", measured, expected, mistake)
+
+
+def differs(measured: str, expected: str, question: str) -> Finding:
+    return Finding("differs", measured, expected, question + "; is that what you meant?")
 
 
 def largest(a, b) -> float:
@@ -62,11 +120,25 @@ def largest(a, b) -> float:
     a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if a.shape != b.shape:
         return math.inf
-    return float(np.max(np.abs(a - b) / np.maximum(1, np.abs(b)), initial=0.0))
+    error = np.abs(a - b) / np.maximum(1, np.abs(b))
+    return float(np.max(np.where(np.isnan(error), math.inf, error), initial=0.0))
 
 
-def close(error: float, limit: float = 1e-3) -> tuple[str, str, bool]:
-    return f"error {error:.1e}", f"below {limit:.0e}", error < limit
+def compare(ours, right, mistakes: dict, choices: dict, question: str, limit=1e-3) -> Finding:
+    """Broken where `ours` is what a known mistake gives; else it differs, in a way with a name or without."""
+    error = largest(ours, right)
+    measured, expected = f"error {error:.1e}", f"below {limit:.0e}"
+    if error < limit:
+        return passes(measured, expected)
+    for text, wrong in mistakes.items():
+        if largest(ours, wrong) < limit:
+            return broken(measured, expected, text)
+    for text, other in choices.items():
+        if largest(ours, other) < limit:
+            return differs(measured, expected, text)
+    if not np.isfinite(np.asarray(ours)).all():
+        return broken(measured, expected, "not a number, or infinite")
+    return differs(measured, expected, question)
 
 
 class Recorder:
@@ -75,20 +147,41 @@ class Recorder:
     def __init__(self, *args, **kwargs):
         self.scalars = {}
 
-    def add_scalar(self, tag, value, step):
+    def add_scalar(self, tag, value, step, *args, **kwargs):
         self.scalars.setdefault(tag, []).append((int(step), float(value)))
 
-    def flush(self):
-        pass
+    def __getattr__(self, name):
+        return lambda *args, **kwargs: None
 
-    close = flush
+
+class Call:
+    """A recorded call of a function, which can be made again with some of its arguments changed."""
+
+    def __init__(self, function, args: tuple, kwargs: dict):
+        self.function = function
+        self.bound = inspect.signature(function).bind(*args, **kwargs)
+        self.bound.apply_defaults()
+        self.arguments = self.bound.arguments
+
+    def again(self, **changes):
+        bound = copy.copy(self.bound)
+        bound.arguments = dict(self.arguments)
+        for name, value in changes.items():
+            if name not in bound.arguments:
+                raise Unable(f"{self.function.__name__} takes no argument {name}")
+            bound.arguments[name] = value
+        result = self.function(*bound.args, **bound.kwargs)
+        return result[0] if isinstance(result, tuple) else result
 
 
 class Subject:
     """The file as a module, how to run it, and how to call its agent whatever its kind."""
 
     def __init__(self, file: Path, seed: int):
-        self.file, self.seed, self.count = file, seed, itertools.count()
+        self.file, self.seed, self.count, self.world = file, seed, itertools.count(), ""
+        self.slow_learner = False  # its own learning rate is too small for the learned checks
+        self.suspect = False  # an exact check has found it broken
+        self.unusual = False  # an exact check has found that it differs, or could not check it
         self.folder = tempfile.TemporaryDirectory(prefix="plainrl-probe-")
 
     def load(self):
@@ -100,97 +193,91 @@ class Subject:
         return module
 
     @cached_property
+    def module(self):
+        return self.load()
+
+    @property
     def kinds(self) -> frozenset[str]:
-        """What the file is: policy (its targets come from gae, n-step or monte-carlo returns) or q-learning; bootstrap,
-        where they hold a value of the last state; ratio, with the ratio of probabilities in its loss, or score, with
-        the log-probability; continuous or discrete actions; pixels, and atari where they are that, or vector
-        observations; normaliser, of these; scales, if it does so with rewards; clips, if there is --max-grad-norm;
-        draws, if its evaluation draws actions; best, if it keeps the best model."""
-        module = self.load()
-        kinds = {next(kind for name, kind in RETURNS.items() if hasattr(module, name))}
-        kinds |= set() if kinds == {"monte-carlo"} else {"bootstrap"}
-        if "q-learning" not in kinds:
-            kinds |= {"policy", "ratio" if "old_logprob" in self.loss_names else "score"}
-        kinds |= {"clips"} if hasattr(module.Args, "max_grad_norm") else set()
-        kinds |= {"draws"} if hasattr(module, "AtariVectorEnv") or "q-learning" in kinds else set()
-        kinds |= {"best"} if "best.pt" in self.file.read_text() else set()
-        kinds |= {"continuous"} if hasattr(module.Agent, "to_env") else {"discrete"}
-        kinds |= {"atari"} if hasattr(module, "AtariVectorEnv") else set()
-        kinds |= {"pixels"} if "atari" in kinds or hasattr(module, "PixelConv2d") else {"vector"}
-        kinds |= {"scales"} if hasattr(module.Args, "norm_reward") else set()
-        return frozenset(kinds | ({"normaliser"} if hasattr(module.Agent, "normalize") else set()))
+        known = frozenset()
+        for word, (_, test) in KINDS.items():
+            if word != "draws" and test(self):
+                known |= {word}
+        return known | ({"draws"} if {"atari", "q-learning"} & known else set())
 
     def applies(self, name: str) -> bool:
         return CHECKS[name].kinds <= self.kinds
 
     @cached_property
-    def loss_name(self) -> str:
-        return next(name for name in vars(self.load()) if name.endswith("_loss"))
+    def returns_name(self) -> str:
+        return next(name for name in RETURNS if hasattr(self.module, name))
 
     @cached_property
-    def loss_names(self) -> list[str]:
-        """The tensors of a batch in the order in which the loss takes them. The first, what the network sees, is called
-        x here in every file."""
-        parameters = list(inspect.signature(getattr(self.load(), self.loss_name)).parameters)
-        return ["x", *parameters[parameters.index("args") + 2 :]]
+    def loss_name(self) -> str:
+        """The function ..._loss that takes agent and args."""
+        functions = {n: f for n, f in vars(self.module).items() if n.endswith("_loss") and callable(f)}
+        names = [n for n, f in functions.items() if {"agent", "args"} <= {*inspect.signature(f).parameters}]
+        return [*names, *functions][0]
+
+    @cached_property
+    def loss_parameters(self) -> list[str]:
+        """The tensors that the loss takes, in its order; the first is what the network sees, called x here."""
+        names = inspect.signature(getattr(self.module, self.loss_name)).parameters
+        return [name for name in names if name not in ("agent", "target_agent", "args")]
+
+    @cached_property
+    def trace(self) -> "Trace":
+        """The first run, on the first world that the file accepts: vectors with Box actions, or Discrete, or pictures."""
+        errors = {}
+        for self.world in WORLDS if not hasattr(self.module, "AtariVectorEnv") else WORLDS[2:]:
+            try:
+                return Trace(self)
+            except (Exception, SystemExit) as error:
+                errors[self.world] = error
+        # a file refuses a world that is not for it by sys.exit
+        failed = [world for world, error in errors.items() if not isinstance(error, SystemExit)]
+        self.world = [*failed, *errors][0]
+        raise errors[self.world]
+
+    @cached_property
+    def long_flags(self) -> dict:
+        """Flags of a run that logs more than once: files that update often write a line every 1000 or 2000 steps."""
+        flags = {"norm_adv": False, "learning_rate": 0.02, "max_grad_norm": 100.0, "clip_vloss": False}
+        if "ratio" not in self.kinds:
+            flags |= {"total_timesteps": 2300, "learning_rate": 1e-3}
+        if "q-learning" in self.kinds:
+            flags |= {"num_envs": 48, "buffer_size": 960, "learning_starts": 192, "train_frequency": 48}
+            flags |= {"total_timesteps": 4500}
+        return flags
+
+    @cached_property
+    def long_trace(self) -> "Trace":
+        return Trace(self, **self.long_flags)
+
+    def settings(self, module) -> dict:
+        """Flags of a small run. None is a default, so that a hard-coded number shows; noise in the update is off, so
+        that the exact checks know what to expect."""
+        small = {"env_id": "ProbeProtocol-v0", "env_backend": "gymnasium", "device": "cpu", "seed": self.seed,
+                 "torch_threads": 1, "precision": "float32", "num_envs": 4, "num_steps": 16, "num_minibatches": 4,
+                 "update_epochs": 3, "total_timesteps": 500, "eval_episodes": 3, "norm_reward": False,
+                 "gamma": 0.97, "gae_lambda": 0.9, "vf_coef": 0.3, "clip_coef": 0.15, "rpo_alpha": 0.0,
+                 "buffer_size": 96, "learning_starts": 60, "batch_size": 8, "train_frequency": 3, "tau": 0.7,
+                 "target_network_frequency": 30, "start_e": 0.9, "end_e": 0.2, "exploration_fraction": 0.6}  # fmt: skip
+        small["runs_dir"] = str(Path(self.folder.name) / str(next(self.count)))
+        if self.world == "Pixels":  # its updates are slow
+            small["total_timesteps"] = 300 if hasattr(module, "td_target") else 500
+            if "old_logprob" in self.loss_parameters:
+                small |= {"total_timesteps": 260, "update_epochs": 2}
+        return small
 
     def args(self, module, **flags):
-        """Args for a small run. Flags that the file does not have are left out; noise in the update is switched off, so
-        that the exact checks know what to expect."""
-        runs_dir = Path(self.folder.name) / str(next(self.count))
-        small = {
-            "env_id": "ProbeProtocol-v0",
-            "env_backend": "gymnasium",
-            "device": "cpu",
-            "runs_dir": str(runs_dir),
-        }
-        small |= {
-            "seed": self.seed,
-            "torch_threads": 1,
-            "num_envs": 4,
-            "num_steps": 16,
-            "num_minibatches": 4,
-        }
-        small |= {
-            "update_epochs": 3,
-            "total_timesteps": 500,
-            "eval_episodes": 3,
-            "norm_reward": False,
-        }
-        # none of these is a default, so that a hard-coded number shows
-        small |= {
-            "gamma": 0.97,
-            "gae_lambda": 0.9,
-            "vf_coef": 0.3,
-            "clip_coef": 0.15,
-            "rpo_alpha": 0.0,
-        }
-        small |= {"precision": "float32"}
-        small |= {"total_timesteps": 300} if {"pixels", "q-learning"} <= self.kinds else {}
-        if {"pixels", "ratio"} <= self.kinds:  # its updates are many and slow
-            small |= {"total_timesteps": 260, "update_epochs": 2}
-        small |= {
-            "buffer_size": 96,
-            "learning_starts": 60,
-            "batch_size": 8,
-            "train_frequency": 3,
-            "tau": 0.7,
-        }
-        small |= {
-            "target_network_frequency": 30,
-            "start_e": 0.9,
-            "end_e": 0.2,
-            "exploration_fraction": 0.6,
-        }
-        settings = small | flags
-        if "discrete" in self.kinds:
-            world = settings["env_id"].removeprefix("Probe").removesuffix("-v0")
-            settings["env_id"] = (
-                f"Probe{world}{'Pixels' if 'pixels' in self.kinds else 'Discrete'}-v0"
-            )
-            if "atari" in self.kinds and world in DISCRETE:
-                module.AtariVectorEnv = functools.partial(AtariVector, DISCRETE[world])
-                settings["env_id"] = ATARI_ID
+        """Args for a small run. Flags that the file does not have are left out."""
+        settings = self.settings(module) | flags
+        world = settings["env_id"].removeprefix("Probe").removesuffix("-v0")
+        if self.world:
+            settings["env_id"] = f"Probe{world}{self.world}-v0"
+        if hasattr(module, "AtariVectorEnv") and world in DISCRETE:
+            module.AtariVectorEnv = functools.partial(AtariVector, DISCRETE[world])
+            settings["env_id"] = ATARI_ID
         known = {field.name for field in fields(module.Args)}
         return module.Args(**{name: value for name, value in settings.items() if name in known})
 
@@ -198,87 +285,69 @@ class Subject:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             return module.train(args)
 
-    def new_agent(self, module, args, obs_size: int = 3, action_space=None):
-        given = {
-            "obs_dim": obs_size,
-            "action_space": action_space or box(2, -0.5, 0.8),
-            "args": args,
-        }
-        given |= {"num_actions": NUM_ACTIONS, "bfloat16": False, "obs_shape": (4, 84, 84)}
-        wanted = inspect.signature(module.Agent).parameters
-        return module.Agent(**{name: given[name] for name in wanted if name in given})
+    def new_agent(self, **flags):
+        """An agent made as in the traced run, but for its flags."""
+        trace = self.trace
+        args = replace(trace.args, **self.known(flags))
+        arguments = {name: args if isinstance(value, trace.module.Args) else value
+                     for name, value in trace.construction.items()}  # fmt: skip
+        return trace.module.Agent(**arguments)
 
-    def agent(self, module, args, obs_size: int = 3, action_space=None, seed: int = 0):
+    def known(self, flags: dict) -> dict:
+        names = {field.name for field in fields(self.trace.module.Args)}
+        return {name: value for name, value in flags.items() if name in names}
+
+    def agent(self, seed: int = 0, **flags):
         """An agent whose networks give every action another location or probability and every state another value."""
         torch.manual_seed(self.seed + seed)
-        agent = self.new_agent(module, args, obs_size, action_space)
+        agent = self.new_agent(**flags)
         for parameter in agent.parameters():
-            width = parameter[0].numel() if "pixels" in self.kinds and parameter.dim() > 1 else 1
-            parameter.data += (0.3 if width == 1 else 1.5 / width**0.5) * torch.randn_like(
-                parameter
-            )
+            width = parameter[0].numel() if self.world == "Pixels" and parameter.dim() > 1 else 1
+            size = 0.3 if width == 1 else 1.5 / width**0.5
+            parameter.data += size * torch.randn_like(parameter)
         return agent
 
     def observations(self, rows: int) -> torch.Tensor:
-        """Random ones, as the agent's functions take them."""
-        if "pixels" in self.kinds:
-            return torch.from_numpy(
-                blocks(np.random.default_rng(int(torch.randint(2**31, ()))), rows, 4)
-            )
-        return torch.randn(rows, 3)
-
-    def actions(self, rows: int) -> torch.Tensor:
-        return (
-            torch.randn(rows, 2)
-            if "continuous" in self.kinds
-            else torch.randint(NUM_ACTIONS, (rows,))
-        )
+        """What the network saw in the traced run, some rows of it."""
+        pool = torch.cat([mb["x"] for record in self.trace.updates[:4] for mb in record["minibatches"]])
+        return pool[torch.randint(len(pool), (rows,))]
 
     def seen(self, agent, obs) -> torch.Tensor:
         """What the network gets of observations (..., *shape) from the environment."""
         obs = torch.from_numpy(np.asarray(obs))
-        return agent.normalize(obs.float()) if "normaliser" in self.kinds else obs
+        return agent.normalize(obs.float()) if hasattr(agent, "normalize") else obs
 
     def act(self, agent, x, action=None):
         """(action, logprob, entropy) of a policy."""
         if hasattr(agent, "get_action_and_value"):
             return agent.get_action_and_value(x, action)[:3]
-        return agent.get_action(x, action)
+        return agent.get_action(x, action)[:3]
 
     def value(self, agent, x) -> torch.Tensor:
         """Values (...) of what the network sees, (..., *shape); those of the best actions in Q-learning."""
-        flat = x.flatten(0, x.dim() - (4 if "pixels" in self.kinds else 2))
+        inner = 3 if self.world == "Pixels" else 1
+        flat = x.flatten(0, x.dim() - inner - 1)
         value = agent(flat).amax(-1) if "q-learning" in self.kinds else agent.get_value(flat)
-        return value.reshape(x.shape[: x.dim() - (3 if "pixels" in self.kinds else 1)])
+        return value.reshape(x.shape[: x.dim() - inner])
 
     def outputs(self, agent, x) -> list[torch.Tensor]:
         """All that the network says about each row, without any draw."""
         if "q-learning" in self.kinds:
             return [agent(x)]
         if "continuous" in self.kinds:
-            return [agent.actor_mean(x), agent.get_value(x)]
+            torch.manual_seed(self.seed)
+            action = self.act(agent, x)[0]
+            return [action, self.act(agent, x, action)[1], agent.get_value(x)]
         action = [torch.full((len(x),), a) for a in range(NUM_ACTIONS)]
         return [torch.stack([self.act(agent, x, a)[1] for a in action], -1), agent.get_value(x)]
 
     def best(self, agent, x) -> torch.Tensor:
         """The policy's mode, as the environment gets it, or the action of the highest value."""
         if "continuous" in self.kinds:
-            return agent.to_env(agent.actor_mean(x))
+            if not hasattr(agent, "actor_mean"):
+                raise Unable("the agent has no actor_mean, so the probe does not know its mode")
+            return torch.from_numpy(np.asarray(agent.to_env(agent.actor_mean(x))))
         return self.outputs(agent, x)[0].argmax(-1)
-
-    def loss(self, module, agent, args, batch: dict):
-        """The loss of a batch of tensors by name."""
-        function = getattr(module, self.loss_name)
-        first = list(inspect.signature(function).parameters)[2]
-        return function(
-            agent,
-            args,
-            **{first if name == "x" else name: tensor for name, tensor in batch.items()},
-        )[0]
-
-    @cached_property
-    def trace(self) -> "Trace":
-        return Trace(self)
 
 
 def scores(agent: nn.Module) -> torch.Tensor:
@@ -287,165 +356,214 @@ def scores(agent: nn.Module) -> torch.Tensor:
     return torch.cat(parts).double()
 
 
+def memory(optimizers: list) -> list[list[float]]:
+    """What optimisers remember of each parameter, as one number for each tensor."""
+    return [[float(kept[key].double().sum()) for key in sorted(kept, key=str) if torch.is_tensor(kept[key])]
+            for optimizer in optimizers for kept in optimizer.state.values()]  # fmt: skip
+
+
+class Row(dict):
+    """What went into a loss; what the agent said about it, or the error that it raised instead."""
+
+    error = None
+
+    def __missing__(self, key):
+        raise self.error or Unable(f"the loss takes no {key}")
+
+
 class Trace:
     """One short training run, and everything that went through the file's functions in it."""
 
     def __init__(self, subject: Subject, **flags):
-        self.subject, module = subject, subject.load()
-        self.args = args = subject.args(module, **flags)
-        self.returns, self.updates, self.evaluations, self.envs, self.writers = [], [], [], [], []
-        self.learned, self.replays, self.epsilons, self.online, self.evaluating = (
-            {},
-            [],
-            [],
-            None,
-            False,
-        )
-        self.ticks = []  # of Q-learning: both networks' scores at each step of the environments, and at the end
-        names, q_learning = subject.loss_names, "q-learning" in subject.kinds
-        returns_name = next(name for name in RETURNS if hasattr(module, name))
-        loss, returns, update = (
-            getattr(module, name) for name in (subject.loss_name, returns_name, "update")
-        )
-        evaluate, make_envs, get_action = (
-            module.evaluate,
-            module.make_envs,
-            getattr(module.Agent, "get_action", None),
-        )
-
-        def spy_envs(*a, **k):
-            made = make_envs(*a, **k)
-            step = made[0].step
-
-            def spy_step(actions):
-                self.ticks.append(self.networks())
-                return step(actions)
-
-            if q_learning and made[0].num_envs == args.num_envs not in [
-                len(envs) for envs, _ in self.envs
-            ]:
-                made[0].step = spy_step  # the environments of training
-            self.envs.append(([env.unwrapped for env in made[0].envs], made[1]))
-            return made
-
-        def spy_returns(*a, **k):
-            bound = inspect.signature(returns).bind(*a, **k).arguments
-            result = returns(*a, **k)
-            as_numpy = {
-                name: v.detach().double().numpy() for name, v in bound.items() if torch.is_tensor(v)
-            }
-            self.returns.append(as_numpy)
-            return result
-
-        def spy_loss(*call):
-            agent, tensors = call[0], call[-len(names) :]
-            row = {name: tensor.detach().clone() for name, tensor in zip(names, tensors)}
-            with torch.no_grad(), torch.random.fork_rng():
-                if q_learning:
-                    row["values"], row["next_online"] = agent(row["x"]), agent(row["next_obs"])
-                    row["next_target"] = self.target(row["next_obs"])
-                else:
-                    _, row["logprob"], row["entropy"] = subject.act(agent, row["x"], row["action"])
-                    row["value"] = subject.value(agent, row["x"])
-            result = loss(*call)
-            row["loss"] = float(result[0])
-            self.updates[-1]["minibatches"].append(row)
-            return result
-
-        def spy_update(*a, **k):
-            bound = inspect.signature(update).bind(*a, **k)
-            agent, optimizer = (bound.arguments[name] for name in ("agent", "optimizer"))
-            batch = bound.arguments["batch"] = tuple(bound.arguments["batch"])
-            valid = bound.arguments.get("valid_rows", slice(None))
-            if "valid" in names:
-                valid = batch[names.index("valid")] > 0
-            if self.online is None:
-                self.online, self.target = agent, bound.arguments.get("target_agent")
-                self.ticks = [
-                    self.networks() for _ in self.ticks
-                ]  # nothing has changed since the first of them
-            record = {"minibatches": [], "norms": [], "tick": len(self.ticks)}
-            record |= {} if q_learning else {"agent": copy.deepcopy(agent)}
-            record["batch"] = {
-                name: tensor[valid].detach().clone() for name, tensor in zip(names, batch)
-            }
-            record["lrs"] = [group["lr"] for group in optimizer.param_groups]
-            record["decay"] = [group.get("weight_decay", 0) for group in optimizer.param_groups]
-            record["memory"] = [memory(optimizer.state), None]
-            owned = {
-                id(parameter) for group in optimizer.param_groups for parameter in group["params"]
-            }
-            record["stray"] = owned != {id(parameter) for parameter in agent.parameters()}
-            self.updates.append(record)
-
-            def hook(optimizer, *_):
-                grads = [
-                    p.grad
-                    for group in optimizer.param_groups
-                    for p in group["params"]
-                    if p.grad is not None
-                ]
-                record["norms"].append(
-                    float(torch.linalg.vector_norm(torch.stack([g.norm() for g in grads])))
-                )
-                for name, parameter in agent.named_parameters():
-                    if parameter.grad is not None and parameter.grad.abs().sum() > 0:
-                        self.learned[name] = True
-
-            handle = optimizer.register_step_pre_hook(hook)
-            self.first = copy.deepcopy(agent) if len(self.updates) == 1 else self.first
-            try:
-                return update(*bound.args, **bound.kwargs)
-            finally:
-                handle.remove()
-                self.after, record["memory"][1] = copy.deepcopy(agent), memory(optimizer.state)
-
-        def spy_evaluate(agent, *a, **k):
-            before, self.evaluating = copy.deepcopy(agent.state_dict()), True
-            result = evaluate(agent, *a, **k)
-            self.evaluating = False
-            self.evaluations.append((before, copy.deepcopy(agent), result))
-            return result
-
-        def spy_action(agent, obs, epsilon):
-            if not self.evaluating:
-                self.epsilons.append(float(epsilon))
-            return get_action(agent, obs, epsilon)
-
-        def recorder(*a, **k):
-            self.generator = torch.get_rng_state()  # after a resume has restored it
-            self.writers.append(Recorder())
-            return self.writers[-1]
-
-        def spy_replay(*a, **k):
-            self.replays.append(replay(*a, **k))
-            return self.replays[-1]
-
-        spies = {
-            "make_envs": spy_envs,
-            returns_name: spy_returns,
-            subject.loss_name: spy_loss,
-            "update": spy_update,
-        }
-        spies |= {"evaluate": spy_evaluate, "SummaryWriter": recorder}
-        if q_learning:
-            replay, spies["Replay"] = module.Replay, spy_replay
+        self.subject, self.module = subject, subject.load()
+        self.args = subject.args(self.module, **flags)
+        self.returns, self.updates, self.evaluations, self.envs = [], [], [], []
+        self.writers, self.replays, self.samples, self.epsilons = [], [], [], []
+        self.optimizers, self.steppers, self.learned = [], [], set()
+        self.online = self.target = self.construction = self.update_call = self.resumed = None
+        self.recording, self.evaluating, self.ticks = True, False, []
+        self.names = {name: getattr(self.module, name) for name in
+                      ("make_envs", "update", "evaluate", subject.returns_name, subject.loss_name)}  # fmt: skip
+        spies = {"make_envs": self.spy_envs, "update": self.spy_update, "evaluate": self.spy_evaluate,
+                 subject.returns_name: self.spy_returns, subject.loss_name: self.spy_loss}  # fmt: skip
+        agent_class, q_learning = self.module.Agent, hasattr(self.module, "td_target")
         with contextlib.ExitStack() as patches:
             for name, spy in spies.items():
-                patches.enter_context(patch.object(module, name, spy))
+                self.replace(patches, name, spy)
+            patches.enter_context(patch.object(self.module, "SummaryWriter", self.recorder))
+            patches.enter_context(patch.object(agent_class, "__init__", self.spied_init(agent_class)))
             if q_learning:
-                patches.enter_context(patch.object(module.Agent, "get_action", spy_action))
-            self.summary = subject.train(module, args)
-        if "best" in subject.kinds:  # judged last, on episodes of its own
-            self.best = self.evaluations.pop(), self.envs.pop()[0]
+                patches.enter_context(patch.object(self.module, "Replay", self.spied_replay()))
+                spied = self.spied_action(agent_class)
+                patches.enter_context(patch.object(agent_class, "get_action", spied))
+            handle = register_optimizer_step_pre_hook(self.before_step)
+            patches.callback(handle.remove)
+            self.summary = subject.train(self.module, self.args)
+        self.recording = False
+        self.judged = None
+        if "best_returns" in self.summary:  # the best model, judged last, on episodes of its own
+            self.judged = self.evaluations.pop(), self.envs.pop()[0]
         self.ticks.append(self.networks())
-        self.module = module
         self.scalars = self.writers[0].scalars
-        self.train_envs = next(envs for envs, _ in self.envs if len(envs) == args.num_envs)
-        self.eval_envs = next(
-            (envs for envs, _ in self.envs if len(envs) == args.eval_episodes), []
-        )
-        (self.run_dir,) = Path(args.runs_dir).iterdir()
+        N = self.args.num_envs
+        self.train_envs = next(envs for envs, _ in self.envs if len(envs) == N)
+        episodes = self.args.eval_episodes
+        self.eval_envs = next((envs for envs, _ in self.envs if len(envs) == episodes), [])
+        (self.run_dir,) = Path(self.args.runs_dir).iterdir()
+
+    def replace(self, patches, name: str, spy) -> None:
+        """A spy in place of the module's function, also where that is another function's default."""
+        original = self.names[name]
+        spy = functools.wraps(original)(lambda *a, method=spy, **k: method(*a, **k))
+        for function in {*filter(inspect.isfunction, vars(self.module).values()), *self.names.values()}:
+            defaults = getattr(function, "__defaults__", None)
+            if defaults and original in defaults:
+                spied = tuple(spy if value is original else value for value in defaults)
+                patches.enter_context(patch.object(function, "__defaults__", spied))
+        patches.enter_context(patch.object(self.module, name, spy))
+
+    def spied_init(self, agent_class):
+        original = agent_class.__init__
+
+        @functools.wraps(original)
+        def init(agent, *a, **k):
+            if self.construction is None:
+                call = Call(original, (agent, *a), k)
+                self.construction = dict(list(call.arguments.items())[1:])
+            return original(agent, *a, **k)
+
+        return init
+
+    def spied_action(self, agent_class):
+        original = agent_class.get_action
+
+        @functools.wraps(original)
+        def get_action(agent, *a, **k):
+            if self.recording and not self.evaluating:
+                call = Call(original, (agent, *a), k)
+                self.epsilons.append(call.arguments.get("epsilon"))
+            return original(agent, *a, **k)
+
+        return get_action
+
+    def spied_replay(self):
+        original = self.module.Replay
+
+        def replay(*a, **k):
+            made = original(*a, **k)
+            sample = made.sample
+
+            def spied_sample(*a, **k):
+                self.samples.append((a, k))
+                return sample(*a, **k)
+
+            made.sample = spied_sample
+            self.replays.append((made, sample))
+            return made
+
+        return replay
+
+    def spy_envs(self, *a, **k):
+        made = self.names["make_envs"](*a, **k)
+        step, vector = made[0].step, made[0].unwrapped
+
+        def spied_step(actions):
+            self.ticks.append(self.networks())
+            return step(actions)
+
+        training = made[0].num_envs == self.args.num_envs
+        if training and not any(len(envs) == self.args.num_envs for envs, _ in self.envs):
+            if hasattr(self.module, "td_target"):
+                made[0].step = spied_step
+        self.envs.append(([env.unwrapped for env in vector.envs], made[1]))
+        return made
+
+    def spy_returns(self, *a, **k):
+        function = self.names[self.subject.returns_name]
+        call = Call(function, a, k)
+        result = function(*a, **k)
+        if self.recording and len(self.returns) < 2000:
+            arguments = {name: v.detach().clone() if torch.is_tensor(v) else v for name, v in call.arguments.items()}
+            call.bound.arguments = call.arguments = arguments
+            self.returns.append((call, (result[0] if isinstance(result, tuple) else result).detach().clone()))
+        return result
+
+    def spy_loss(self, *a, **k):
+        function = self.names[self.subject.loss_name]
+        if not self.recording or not self.updates:
+            return function(*a, **k)
+        call = Call(function, a, k)
+        agent = call.arguments["agent"]
+        first = self.subject.loss_parameters[0]
+        row = Row({"x" if name == first else name: value.detach().clone()
+                   for name, value in call.arguments.items() if torch.is_tensor(value)})  # fmt: skip
+        try:
+            with torch.no_grad(), torch.random.fork_rng():
+                if self.target is not None or "next_obs" in row:
+                    row |= {"values": agent(row["x"]), "next_online": agent(row["next_obs"])}
+                    if self.target is not None:
+                        row["next_target"] = self.target(row["next_obs"])
+                else:
+                    row["value"] = self.subject.value(agent, row["x"])
+                    said = self.subject.act(agent, row["x"], row["action"])
+                    row |= {"logprob": said[1], "entropy": said[2]}
+        except Exception as error:
+            row.error = error
+        result = function(*a, **k)
+        row["loss"] = float(result[0] if isinstance(result, tuple) else result)
+        self.updates[-1]["minibatches"].append(row)
+        self.loss_call = call
+        return result
+
+    def spy_update(self, *a, **k):
+        function = self.names["update"]
+        call = Call(function, a, k)
+        modules = [value for value in call.arguments.values() if isinstance(value, nn.Module)]
+        agent = call.arguments.get("agent", modules[0])
+        if self.online is None:
+            self.online, self.target = agent, call.arguments.get("target_agent")
+            self.ticks = [self.networks() for _ in self.ticks]  # nothing has changed since the first
+            self.first = copy.deepcopy(agent)
+            with contextlib.suppress(Exception):
+                self.update_call = copy.deepcopy(call.arguments)
+        record = {"minibatches": [], "norms": [], "steps": [], "lrs": [], "tick": len(self.ticks)}
+        record["agent"] = copy.deepcopy(agent) if self.target is None else None
+        record["memory"] = [[], []]  # of each optimiser, before its first step and in the end
+        self.updates.append(record)
+        result = function(*a, **k)
+        record["memory"][1] = memory(list(dict.fromkeys(record["steps"])))
+        self.after = copy.deepcopy(agent)
+        return result
+
+    def before_step(self, optimizer, *_):
+        if not self.updates:
+            return
+        record = self.updates[-1]
+        if not any(optimizer is known for known in self.optimizers):
+            self.optimizers.append(optimizer)
+        if not any(optimizer is known for known in record["steps"]):
+            record["lrs"] += [float(group["lr"]) for group in optimizer.param_groups]
+            record["memory"][0] += memory([optimizer])
+        record["steps"].append(optimizer)
+        grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        if grads:
+            norm = torch.linalg.vector_norm(torch.stack([g.norm() for g in grads]))
+            record["norms"].append(float(norm))
+        for name, parameter in self.online.named_parameters():
+            if name not in self.learned and parameter.grad is not None and parameter.grad.any():
+                self.learned.add(name)
+
+    def spy_evaluate(self, agent, *a, **k):
+        before, self.evaluating = copy.deepcopy(agent.state_dict()), True
+        result = self.names["evaluate"](agent, *a, **k)
+        self.evaluating = False
+        if self.recording:
+            self.evaluations.append((before, copy.deepcopy(agent), result))
+        return result
+
+    def recorder(self, *a, **k):
+        self.writers.append(Recorder())
+        return self.writers[-1]
 
     def networks(self) -> tuple | None:
         """Scores of the online and the target network, once the first update has shown them."""
@@ -453,34 +571,45 @@ class Trace:
             return None
         return scores(self.online), scores(self.target)
 
+    def stepped(self) -> list:
+        """The updates, if steps of a PyTorch optimiser were seen in them."""
+        if not any(record["norms"] for record in self.updates):
+            raise Unable("no step of a torch.optim.Optimizer was seen in update")
+        return self.updates
+
+    def batch(self, record: dict) -> dict[str, torch.Tensor]:
+        """All rows that reached the loss in an update, some of them several times; without those masked by `valid`."""
+        rows = record["minibatches"]
+        if not rows:
+            raise Unable(f"update does not call {self.subject.loss_name}")
+        names = [name for name, value in rows[0].items() if torch.is_tensor(value)]
+        names = [name for name in names if value_rows(rows, name)]
+        whole = {name: torch.cat([row[name] for row in rows]) for name in names}
+        keep = whole["valid"] > 0 if "valid" in whole else slice(None)
+        return {name: tensor[keep] for name, tensor in whole.items()}
+
     @cached_property
     def truth(self) -> list[dict]:
         """What happened in each rollout, from the environments' own protocols: arrays (num_steps, num_envs, ...). In
         Q-learning a rollout is one step of all environments."""
         rollouts, protocols = [], [env.protocol[1:] for env in self.train_envs]
         nothing = np.zeros(2 if "continuous" in self.subject.kinds else ())
+        episodes = "monte-carlo" in self.subject.kinds
         while len(protocols[0]) >= (T := self.length(len(rollouts))):
-            if "monte-carlo" in self.subject.kinds:  # which starts each rollout with a reset
+            if episodes:  # each rollout starts with a reset
                 protocols = [protocol[1:] for protocol in protocols]
             rows, protocols = list(zip(*(p[:T] for p in protocols))), [p[T:] for p in protocols]
             kinds = ("obs", "next_obs", "reward", "terminated", "truncated", "life_lost")
             truth = {key: np.array([[row[key] for row in line] for line in rows]) for key in kinds}
             truth["valid"] = np.array([[not row["reset"] for row in line] for line in rows])
-            if (
-                "monte-carlo" in self.subject.kinds
-            ):  # and counts the first episode of each environment
+            if episodes:  # and counts the first episode of each environment
                 ended = np.cumsum(truth["terminated"] | truth["truncated"], axis=0) > 0
                 truth["valid"] &= ~np.concatenate([ended[:1] & False, ended[:-1]])
-            actions = [
-                [nothing if row["action"] is None else row["action"] for row in line]
-                for line in rows
-            ]
+            actions = [[nothing if row["action"] is None else row["action"] for row in line] for line in rows]
             truth["action"] = np.array(actions, dtype=np.float64)
             # what the learner should make of it: rewards, terminal states, ends of the trace
-            reward, terminal = (
-                truth["reward"].astype(np.float64),
-                truth["terminated"].astype(np.float64),
-            )
+            reward = truth["reward"].astype(np.float64)
+            terminal = truth["terminated"].astype(np.float64)
             if getattr(self.args, "terminal_on_life_loss", False):
                 terminal = np.maximum(terminal, truth["life_lost"])
             if not getattr(self.args, "bootstrap_truncation", True):
@@ -493,30 +622,21 @@ class Trace:
     def length(self, k: int) -> float:
         """Steps of rollout k: as many as the file takes until every episode has ended, or --num-steps, or 1."""
         if "monte-carlo" in self.subject.kinds:
-            return len(self.returns[k]["rewards"]) if k < len(self.returns) else math.inf
+            return len(self.returns[k][1]) if k < len(self.returns) else math.inf
         return getattr(self.args, "num_steps", 1)
 
     @cached_property
     def expected(self) -> list[dict]:
-        """The batch of each rollout as it should be, valid rows only, in order of time and environment."""
-        return [
-            self.expect(truth, record["agent"]) for truth, record in zip(self.truth, self.updates)
-        ]
-
-    def expect(self, truth: dict, agent) -> dict:
-        values, valid, args = self.values(truth, agent), truth["valid"], self.args
-        rewards, terminals, ends = truth["learner"]
-        if (
-            "monte-carlo" in self.subject.kinds
-        ):  # a return, which knows no value, and takes every end for a terminal state
-            values, terminals = 0 * values, ends
-        with torch.no_grad():
-            x = self.subject.seen(agent, truth["obs"][valid])
-        advantages = reference_gae(
-            (rewards, terminals, ends), values, args.gamma, getattr(args, "gae_lambda", 1.0)
-        )
-        return {"x": sketch(x), "action": truth["action"][valid], "value": values[:-1][valid],
-                "advantage": advantages[valid], "target": (advantages + values[:-1])[valid]}  # fmt: skip
+        """Of each rollout the valid rows: what the network sees of them, and what is known of them, in order of time
+        and environment."""
+        rows = []
+        for truth, record in zip(self.truth, self.updates):
+            valid = truth["valid"]
+            with torch.no_grad():
+                x = sketch(self.subject.seen(record["agent"], truth["obs"][valid]))
+                resets = sketch(self.subject.seen(record["agent"], truth["obs"][~valid]))
+            rows.append({"x": x, "resets": resets, "action": truth["action"][valid]})
+        return rows
 
     def values(self, truth: dict, agent) -> np.ndarray:
         """Values (num_steps + 1, num_envs), in float64, of all states of a rollout and of the one after it."""
@@ -527,10 +647,10 @@ class Trace:
     @cached_property
     def places(self) -> list[np.ndarray]:
         """For each expected row of each update the row of the file's batch with the same x, -1 where there is none."""
-        found = []
-        for expected, record in zip(self.expected, self.updates):
-            distance = np.abs(expected["x"][:, None] - sketch(record["batch"]["x"])[None]).max(-1)
-            found.append(np.where(distance.min(1) < 1e-4, distance.argmin(1), -1))
+        found = [nearest(expected["x"], sketch(self.batch(record)["x"]))
+                 for expected, record in zip(self.expected, self.updates)]  # fmt: skip
+        if all((places < 0).all() for places in found):
+            raise Unable("no row of the batch is an observation as Agent.normalize gives it")
         return found
 
     @cached_property
@@ -545,10 +665,17 @@ class Trace:
         return args.start_e + share * (args.end_e - args.start_e)
 
 
-def memory(state: dict) -> list[list[float]]:
-    """What an optimiser remembers of each parameter, as one number for each tensor."""
-    return [[float(kept[key].double().sum()) for key in sorted(kept) if torch.is_tensor(kept[key])]
-            for kept in state.values()]  # fmt: skip
+def value_rows(rows: list[Row], name: str) -> bool:
+    """Whether this is a tensor with a row for each row of x, in every minibatch."""
+    return all(torch.is_tensor(row.get(name)) and row[name].dim() and len(row[name]) == len(row["x"]) for row in rows)
+
+
+def nearest(rows: np.ndarray, among: np.ndarray) -> np.ndarray:
+    """For each row the index of the equal one among the others, -1 where there is none."""
+    if not len(rows) or not len(among) or rows.shape[1] != among.shape[1]:
+        return np.full(len(rows), -1)
+    distance = np.abs(rows[:, None] - among[None]).max(-1)
+    return np.where(distance.min(1) < 1e-4, distance.argmin(1), -1)
 
 
 def sketch(x: torch.Tensor) -> np.ndarray:
@@ -574,24 +701,57 @@ def reference_gae(learner: tuple, values, gamma: float, gae_lambda: float) -> np
     return advantages
 
 
-def minibatch(subject: Subject, module, args, rows: int = 64) -> tuple:
-    """An agent, and a minibatch by name: actions near the policy, ratios on both sides of the clip range."""
-    agent = subject.agent(module, args)
-    with torch.no_grad():
-        x = subject.observations(rows)
-        if "q-learning" in subject.kinds:
-            batch = {
-                "x": x,
-                "next_obs": subject.observations(rows),
-                "action": subject.actions(rows),
-            }
-            batch |= {"reward": 2 * torch.randn(rows), "terminal": (torch.rand(rows) < 0.3).float()}
-            batch["next_values"] = torch.randn(rows, NUM_ACTIONS)
-            return agent, {name: batch[name] for name in subject.loss_names}
-        action, logprob, _ = subject.act(agent, x)
-        value = subject.value(agent, x)
-        noise = 0.5 * torch.randn(5, rows)
-        advantage, target, old_value = noise[0], value + 2 * noise[1] + 1, value + noise[2]
-    batch = {"x": x, "action": action, "old_logprob": logprob + 0.4 * noise[3], "advantage": advantage,
-             "target": target, "old_value": old_value, "valid": torch.ones(rows)}  # fmt: skip
-    return agent, {name: batch[name] for name in subject.loss_names}
+class Minibatch:
+    """The loss called again as in the traced run, with an agent of the probe's, other flags, and tensors of `rows` rows:
+    those that the probe knows are drawn anew, the others are what the run had in these rows."""
+
+    def __init__(self, subject: Subject, rows: int = 64, **flags):
+        trace = subject.trace
+        if not any(record["minibatches"] for record in trace.updates):
+            raise Unable(f"update does not call {subject.loss_name}")
+        self.subject, self.call, self.flags = subject, trace.loss_call, flags
+        self.agent = subject.agent(**flags)
+        self.args = getattr(self.agent, "args", None) or replace(trace.args, **subject.known(flags))
+        self.target = subject.agent(seed=1, **flags) if trace.target is not None else None
+        pool = [row for record in trace.updates[:4] for row in record["minibatches"]]
+        chosen = torch.randint(sum(len(row["x"]) for row in pool), (rows,))
+        inputs = ["x", *subject.loss_parameters[1:]]
+        self.batch = {name: torch.cat([row[name] for row in pool])[chosen] for name in inputs if value_rows(pool, name)}
+        with torch.no_grad():
+            self.batch |= {n: v for n, v in self.draw(rows).items() if n in self.batch}
+
+    def draw(self, rows: int) -> dict:
+        """Actions near the policy, ratios on both sides of the clip range."""
+        agent, x, noise = self.agent, self.batch["x"], 0.5 * torch.randn(5, rows)
+        if "q-learning" in self.subject.kinds:
+            return {"action": torch.randint(NUM_ACTIONS, (rows,)), "reward": 2 * torch.randn(rows),
+                    "terminal": (torch.rand(rows) < 0.3).float(), "next_values": torch.randn(rows, NUM_ACTIONS)}  # fmt: skip
+        action, logprob, _ = self.subject.act(agent, x)
+        logprob = self.subject.act(agent, x, action)[1] if logprob is None else logprob
+        value = self.subject.value(agent, x)
+        return {"action": action, "old_logprob": logprob + 0.4 * noise[3], "advantage": noise[0],
+                "target": value + 2 * noise[1] + 1, "old_value": value + noise[2], "valid": torch.ones(rows)}  # fmt: skip
+
+    def loss(self, args=None, **tensors) -> torch.Tensor:
+        """The loss, with some of the tensors changed."""
+        given = self.batch | tensors
+        given[self.subject.loss_parameters[0]] = given.pop("x")
+        if "target_agent" in self.call.arguments:
+            given["target_agent"] = self.target
+        torch.manual_seed(self.subject.seed)
+        return self.call.again(agent=self.agent, args=args or self.args, **given)
+
+
+def gradient(output: torch.Tensor, parameters: list) -> torch.Tensor:
+    """By all parameters, as one vector in float64."""
+    if not output.requires_grad:
+        return torch.zeros(sum(p.numel() for p in parameters)).double()
+    grads = torch.autograd.grad(output, parameters, retain_graph=True, allow_unused=True)
+    return torch.cat([torch.zeros(p.numel()) if g is None else g.flatten() for g, p in zip(grads, parameters)]).double()
+
+
+def seed_everything(seed: int) -> None:
+    torch.manual_seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
+    torch.set_num_threads(1)

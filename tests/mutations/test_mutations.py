@@ -1,9 +1,6 @@
-"""Each of the silent mistakes in mutants.txt is caught by scripts/probe.py, by the check that names its section.
+"""Each silent mistake in mutants.txt is seen by scripts/probe.py, by the check that names its section."""
 
-    pytest tests/mutations
-
-They take a few minutes; plain `pytest` leaves them out (see conftest.py)."""
-
+import gc
 import importlib.util
 import re
 import sys
@@ -11,41 +8,50 @@ import warnings
 from pathlib import Path
 
 import pytest
-from conftest import command_line
+from conftest import EVERY, ROOT, script
 
-ROOT = Path(__file__).resolve().parents[2]
-FILES = [("dqn-pixels-", "dqn_pixels"), ("pixels-", "ppo_pixels")]
-FILES += [
-    ("rpo-", "rpo_continuous"),
-    ("ppo-atari-", "ppo_atari"),
-    ("a2c-", "a2c_atari"),
-    ("dqn-", "dqn_atari"),
-]
-FILES += [
-    ("discrete-", "ppo"),
-    ("vector-dqn-", "dqn"),
-    ("reinforce-", "reinforce"),
-    ("", "ppo_continuous"),
-]  # beginnings of the mutants' names, and the files that they change
+FILES = {  # the beginnings of the mutants' names, and the files that they change
+    "rpo-": "rpo_continuous",
+    "squashed-": "ppo_squashed",
+    "discrete-": "ppo",
+    "reinforce-": "reinforce",
+    "vector-dqn-": "dqn",
+    "ppo-atari-": "ppo_atari",
+    "a2c-": "a2c_atari",
+    "dqn-pixels-": "dqn_pixels",
+    "dqn-": "dqn_atari",
+    "pixels-": "ppo_pixels",
+    "": "ppo_continuous",
+}
 HEAD = re.compile(
-    r"# (?P<name>[\w-]+), caught by: (?P<check>[\w-]+) \((?P<source>.+?)\): (?P<mistake>.+)"
+    r"# (?P<name>[\w-]+), (?P<verdict>broken|differs): (?P<check>[\w-]+) \((?P<source>.+?)\): .+"
 )
 
 
 def read_mutants() -> list[dict]:
-    """Name, file, check, source, mistake, old and new text of each block; without new text the line goes."""
+    """Name, file, verdict, check, source, old and new text of each; without new text the lines go."""
     mutants = []
-    for block in re.split(r"\n(?=# )", (Path(__file__).parent / "mutants.txt").read_text())[1:]:
+    text = Path(__file__).with_name("mutants.txt").read_text()
+    for block in re.split(r"\n(?=# )", text)[1:]:
         head, *lines = block.rstrip().split("\n")
-        old, new = ("\n".join(line[1:] for line in lines if line.startswith(sign)) for sign in "-+")
         assert all(line[0] in "-+" for line in lines), block
-        alone = not any(line.startswith("+") for line in lines)
-        mutant = HEAD.fullmatch(head).groupdict() | {"old": old + "\n" * alone, "new": new}
-        mutants.append(
-            mutant
-            | {"file": next(file for start, file in FILES if mutant["name"].startswith(start))}
-        )
+        old, new = ("\n".join(line[1:] for line in lines if line[0] == sign) for sign in "-+")
+        if not any(line.startswith("+") for line in lines):
+            old += "\n"
+        mutant = HEAD.fullmatch(head).groupdict() | {"old": old, "new": new}
+        mutant["file"] = next(file for start, file in FILES.items() if head[2:].startswith(start))
+        mutants.append(mutant)
     return mutants
+
+
+def faster(text: str) -> str:
+    """A file for pictures with an eighth of the channels: what is wrong with it stays wrong."""
+    if "class PixelConv2d" not in text:
+        return text
+    before, start, rest = text.partition("class Agent")
+    agent, end, after = rest.partition("\n\n\n")
+    agent = re.sub(r"\b(32|64|512)\b", lambda match: str(int(match[0]) // 8), agent)
+    return before + start + agent + end + after
 
 
 MUTANTS = read_mutants()
@@ -60,88 +66,56 @@ def probe():
     return module
 
 
+def findings(probe, file: Path, names: list[str]) -> dict:
+    """What these checks of the probe say about a file, once it is known to run."""
+    with warnings.catch_warnings(action="ignore"):
+        subject = probe.open_subject(file, seed=1)
+        subject.suspect = True  # a learned check need not try whether it is only slow
+        results = {name: probe.run_check(subject, name) for name in ["trains", *names]}
+    assert results["trains"].verdict == "passes", results["trains"]
+    return results
+
+
+@pytest.fixture(autouse=True)
+def forget():
+    """Nothing of a file that was probed stays: hundreds of networks would fill the memory."""
+    known = set(sys.modules)
+    yield
+    for name in set(sys.modules) - known:
+        if name.startswith(("changed_", "my_experiment_")):
+            del sys.modules[name]
+    gc.collect()
+
+
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant["name"])
 def test_mutant_is_caught(probe, mutant, tmp_path):
-    """Applies to the file of today, trains without an error, and fails the check it should, which the original passes
-    (test_right_file_passes)."""
-    source = (ROOT / "algos" / f"{mutant['file']}.py").read_text()
+    """The edit applies to the file of today, which then trains without an error.
+    Would break: a check that no longer sees its mistake, or cannot say what it is."""
+    source = script(mutant["file"]).read_text()
     assert source.count(mutant["old"]) == 1, "the edit does not apply: the file has changed"
     changed = tmp_path / "changed.py"
-    changed.write_text(source.replace(mutant["old"], mutant["new"]))
-    with warnings.catch_warnings(action="ignore"):
-        subject = probe.open_subject(changed, seed=1)
-        assert probe.run_check(subject, "trains").passed, "a plain run would show this as well"
-        result = probe.run_check(subject, mutant["check"])
-    assert not result.passed, f"not caught: {result.measured}"
-    assert not re.match(r"\w+Error", result.measured) or mutant["name"] in (
-        "pickled",
-        "ckpt-without-stats",
-    ), result
+    changed.write_text(faster(source.replace(mutant["old"], mutant["new"])))
+    result = findings(probe, changed, [mutant["check"]])[mutant["check"]]
+    assert result and result.verdict in (mutant["verdict"], "broken"), result
     assert result.hint
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / "algos").glob("*.py")), ids=lambda file: file.stem)
-def test_right_file_passes(probe, file, tmp_path):
-    """A renamed copy in another folder. Would break: a false alarm, a check tied to the name or place of a file.
-    To save time, the files for pixels, RPO and ppo.py are spared the learned checks but for lost lives and those that
-    catch a mutant of theirs; A2C and the files for any pictures have the latter only, of all checks."""
-    (tmp_path / "my_experiment.py").write_text(file.read_text())
-    subject, flags = probe.open_subject(tmp_path / "my_experiment.py", seed=7), ["--seed", 7]
-    if "atari" in file.stem or "pixels" in file.stem or file.stem in ("rpo_continuous", "ppo"):
-        own = {mutant["check"] for mutant in MUTANTS if mutant["file"] == file.stem} | {
-            "learns-life-lost"
-        }
-        spared = [name for name in probe.CHECKS if name.startswith("learns-") and name not in own]
-        names = [name for name in probe.CHECKS if subject.applies(name) and name not in spared]
-        if file.stem in ("a2c_atari", "ppo_pixels", "dqn_pixels"):
-            names = [name for name in names if name in own]
-        flags += ["--only", *names]
-    process = command_line(
-        "my_experiment.py", *flags, script=ROOT / "scripts" / "probe.py", cwd=tmp_path
-    )
-    out, err = process.communicate(timeout=600)
-    assert (process.returncode, err) == (0, ""), out
-    assert "FAIL" not in out and re.search(r"(\d+) checks, 0 failed", out).group(1) == str(
-        out.count("\npass")
-    )
+@pytest.mark.parametrize("name", EVERY)
+def test_right_file_passes(probe, name, tmp_path):
+    """The checks that catch a mutant of a file pass the file, under another name and elsewhere.
+    Would break: a false alarm, a check tied to the name or place of a file."""
+    (tmp_path / "my_experiment.py").write_text(faster(script(name).read_text()))
+    checks = [mutant["check"] for mutant in MUTANTS if mutant["file"] == name]
+    results = findings(probe, tmp_path / "my_experiment.py", list(dict.fromkeys(checks)))
+    assert {result.verdict for result in results.values()} == {"passes"}, results
     assert {path.name for path in tmp_path.iterdir()} <= {"my_experiment.py", "__pycache__"}
 
 
-def test_enough_mutants():
-    """Would break: a table that shrinks, two mutants of one name."""
+def test_mutants_are_all_there():
+    """Would break: two mutants of one name, a file without any, a mistake of the notes forgotten."""
     assert len({mutant["name"] for mutant in MUTANTS}) == len(MUTANTS)
-    number = {file: sum(mutant["file"] == file for mutant in MUTANTS) for _, file in FILES}
-    assert (
-        number["ppo_continuous"] >= 11 + 15 and number["ppo_atari"] + number["a2c_atari"] >= 12 + 15
-    )
-    assert number["ppo_pixels"] >= 8 and number["dqn_pixels"] >= 6
-    assert (
-        number["dqn_atari"] >= 15 + 15
-        and number["dqn"] >= 15
-        and number["ppo"] + number["reinforce"] >= 15
-    )
-    notes = {
-        int(number) for mutant in MUTANTS for number in re.findall(r"notes (\d+)", mutant["source"])
-    }
-    assert notes == {*range(1, 18)} - {
-        12,
-        14,
-        16,
-    }  # too short a run, a replay of floats, skipped frames of ale-py
-
-
-def test_table_in_the_documentation(probe):
-    """Would break: docs/probe.md left behind by mutants.txt or by the checks."""
-    page = (ROOT / "docs" / "probe.md").read_text().splitlines()
-    for m in MUTANTS:
-        section = probe.CHECKS[m["check"]].section
-        assert (
-            f"| {m['name']} | {m['mistake']} | {m['source']} | `{m['check']}` | {section} |" in page
-        )
-    described = [line for line in page if line.startswith("| `")]
-    checks = [
-        f"| `{name}` | {check.section} | {' '.join(sorted(check.kinds)) or 'all'} | "
-        f"{' '.join(check.function.__doc__.split())} |"
-        for name, check in probe.CHECKS.items()
-    ]
-    assert described == checks
+    assert {mutant["file"] for mutant in MUTANTS} == set(EVERY)
+    sources = " ".join(mutant["source"] for mutant in MUTANTS)
+    notes = {int(number) for number in re.findall(r"notes (\d+)", sources)}
+    impossible = {12, 14, 16}  # too short a run, a replay of floats, skipped frames of ale-py
+    assert notes == set(range(1, 18)) - impossible

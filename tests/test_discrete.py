@@ -1,0 +1,219 @@
+"""What the files for Discrete actions, vectors or pictures, learn from, on CounterDiscrete."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from conftest import files, load, run_folder, scalars, spy, tiny
+from toy_envs import Counter
+
+
+def batches(algo, monkeypatch, folder, **flags) -> list:
+    """What reaches update(), pictures as the numbers they show, and at last the summary."""
+    seen = []
+
+    def keep(*args):
+        (batch,) = (arg for arg in args if isinstance(arg, tuple | list))
+        shown = [
+            tensor[:, 0, ::12, 0].float() - 1 if tensor.dtype == torch.uint8 else tensor
+            for tensor in batch
+        ]
+        seen.append([tensor.clone() for tensor in shown])
+
+    spy(monkeypatch, algo, "update", keep)
+    Counter.rows.clear()
+    seen.append(algo.train(tiny(algo, folder, **flags)))
+    return seen
+
+
+@files("ppo_pixels")
+def test_ppo_logs_and_trains_on_valid_rows(classic, monkeypatch, tmp_path):
+    """The numbers are those of test_rollout.py. Would break: a reset row that is trained on or counted."""
+    flags = {"norm_reward": False, "total_timesteps": 25}
+    *rollouts, summary = batches(classic, monkeypatch, tmp_path, **flags)
+    logged = scalars(run_folder(tmp_path))
+    assert logged["charts/episodic_return"] == [(13, 8.0), (25, 12.0)]
+    assert logged["charts/episodic_length"] == [(13, 3.0), (25, 4.0)]
+    assert sorted(summary["eval_returns"]) == [6.0, 14.0]
+    played = {  # the rest is the evaluation
+        tuple(obs): int(action[0] > 0) for obs, action, _ in Counter.rows[:25]
+    }
+    for x, actions, *rest in rollouts:
+        assert actions.dtype == torch.int64 and all(len(tensor) == len(x) for tensor in rest)
+        assert [played[tuple(row.tolist())] for row in x] == actions.tolist()
+    assert [len(batch[0]) for batch in rollouts] == [13, 12]
+
+
+@pytest.mark.parametrize("name", ["ppo", "reinforce"])
+def test_policy_is_a_categorical(name):
+    """Would break: a log-probability or entropy that is not the softmax's, a draw from something else."""
+    algo = load(name)
+    agent, x = algo.Agent(3, gym.spaces.Discrete(4), algo.Args()), torch.randn(6, 3)
+    for parameter in agent.actor.parameters():
+        parameter.data += 0.5 * torch.randn_like(parameter)
+    theirs, action = (
+        torch.distributions.Categorical(logits=agent.actor(x)),
+        torch.tensor([0, 1, 2, 3, 0, 1]),
+    )
+    same, logprob, entropy = agent.get_action(x, action)
+    assert same is action
+    torch.testing.assert_close(logprob, theirs.log_prob(action))
+    torch.testing.assert_close(entropy, theirs.entropy())
+    gradients = [torch.autograd.grad(p.sum(), agent.actor[0].weight, retain_graph=True)[0]
+                 for p in (logprob + entropy, theirs.log_prob(action) + theirs.entropy())]  # fmt: skip
+    torch.testing.assert_close(*gradients)
+    draws = torch.stack([agent.get_action(x)[0] for _ in range(4000)])
+    shares = torch.nn.functional.one_hot(draws, 4).float().mean(0)
+    torch.testing.assert_close(
+        shares, theirs.probs.detach(), atol=0.035, rtol=0
+    )  # 4 deviations of 0.5 / 4000^0.5
+
+
+@files("reinforce")
+def test_reinforce_learns_from_one_whole_episode_of_each_environment(
+    classic, monkeypatch, tmp_path
+):
+    """With gamma 1/2. The first reset is the seeded one, so that the first update has episode 1: id 0 is paid 1 2 and
+    id 1 is paid 2 3 4; then, id 0 having gone on while it waited, episode 3 with 1 2 3, and episode 2 with 2 3 4 5 6.
+    Would break: steps after the end, an episode cut short, a return that runs on into the next episode."""
+    by_hand = [
+        {(0, 0): 2, (0, 1): 2, (1, 0): 4.5, (1, 1): 5, (1, 2): 4},
+        {
+            (0, 0): 2.75,
+            (0, 1): 3.5,
+            (0, 2): 3,
+            (1, 0): 5.5,
+            (1, 1): 7,
+            (1, 2): 8,
+            (1, 3): 8,
+            (1, 4): 6,
+        },
+    ]
+    *rollouts, summary = batches(classic, monkeypatch, tmp_path, total_timesteps=13, gamma=0.5)
+    for expected, (obs, action, target) in zip(by_hand, rollouts, strict=True):
+        assert {(int(row[0]), int(row[1])): float(g) for row, g in zip(obs, target)} == expected
+        assert len(obs) == len(expected) == len(action)
+    logged = scalars(run_folder(tmp_path))
+    assert logged["charts/episodic_return"] == [(5, 6.0), (13, 13.0)]
+    assert logged["charts/episodic_length"] == [(5, 2.5), (13, 4.0)]
+    assert summary["global_step"] == 13
+
+
+@files("reinforce")
+@pytest.mark.parametrize("baseline", ["value", "none"])
+@pytest.mark.parametrize("norm_adv", [True, False])
+def test_reinforce_gradient_by_hand(classic, baseline, norm_adv):
+    """Row by row: (G - b) times the gradient of log pi, and the value's own error; none from one to the other."""
+    args = classic.Args(baseline=baseline, norm_adv=norm_adv, vf_coef=0.7)
+    agent, n = classic.Agent(3, gym.spaces.Discrete(4), args).double(), 12
+    obs, action, target = (
+        torch.randn(n, 3).double(),
+        torch.randint(4, (n,)),
+        3 * torch.randn(n).double(),
+    )
+    loss, _ = classic.reinforce_loss(agent, args, obs, action, target)
+    loss.backward()
+    with torch.no_grad():
+        advantage = target - (agent.critic(obs)[:, 0] if baseline == "value" else 0)
+    if norm_adv:
+        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+    actor, critic = agent.actor[0].weight, agent.critic[0].weight
+    by_hand = [torch.zeros_like(actor), torch.zeros_like(critic)]
+    for i in range(n):
+        logprob = agent.actor(obs[i]).softmax(-1)[action[i]].log()
+        by_hand[0] -= advantage[i] / n * torch.autograd.grad(logprob, actor)[0]
+        error = 0.7 * 0.5 / n * (agent.critic(obs[i])[0] - target[i]) ** 2
+        by_hand[1] += torch.autograd.grad(error, critic)[0]
+    torch.testing.assert_close(actor.grad, by_hand[0])
+    torch.testing.assert_close(
+        critic.grad, by_hand[1]
+    )  # the value is learned also where nothing is subtracted
+    one = classic.Args(num_envs=1)
+    assert classic.reinforce_loss(agent, one, obs[:1], action[:1], target[:1])[
+        0
+    ].isfinite()  # nothing to standardise
+
+
+@files("reinforce")
+def test_returns_by_hand(classic):
+    """Rewards 1 2 3 and 4 0 0, gamma 1/2."""
+    returns = classic.compute_returns(torch.tensor([[1, 4], [2, 0], [3, 0.0]]), 0.5)
+    assert torch.equal(returns, torch.tensor([[2.75, 4], [3.5, 0], [3, 0]]))
+
+
+# ---- DQN ----
+
+
+@files("dqn", "dqn_pixels")
+def test_replay_holds_what_happened(classic, monkeypatch, tmp_path):
+    """Would break: a next observation of another episode, a reset row, a row that is overwritten or not there yet."""
+    *drawn, _ = batches(
+        classic, monkeypatch, tmp_path, total_timesteps=600, batch_size=16, train_frequency=2
+    )
+    kinds = set()
+    for obs, next_obs, action, reward, terminal in drawn:
+        for (i, step, episode), following, did, paid, ends in zip(*(t.tolist() for t in (obs, next_obs, action)),
+                                                                  reward.tolist(), terminal.tolist()):  # fmt: skip
+            length = Counter.LENGTHS[int(episode) % 3] + i
+            assert (
+                step < length
+                and following == [i, step + 1, episode]
+                and paid == step + 1 + i
+                and did in (0, 1)
+            )
+            assert ends == (step + 1 == length and episode % 2 == 0)
+            kinds.add((i, step + 1 == length, ends))
+    assert kinds == {
+        (i, *ends) for i in (0.0, 1.0) for ends in ((False, 0.0), (True, 0.0), (True, 1.0))
+    }
+
+
+@files("dqn")
+def test_replay_draws_evenly_and_forgets(classic):
+    """Would break: rows near a reset drawn more often, rows that left the ring, the newest row."""
+    np.random.seed(0)
+    replay, number = classic.Replay(10, 2, 1), 0
+    for row in range(27):
+        obs = np.array([[number], [number + 1]])
+        valid = np.array([row % 4 != 0, True])
+        replay.add(obs, [0, 1], [number, number + 1], [0, 1], valid)
+        number += 2
+    obs, next_obs, action, reward, terminal = replay.sample(40_000)
+    rows, counts = np.unique(reward, return_counts=True)
+    expected = [n for n in range(34, 52) if n % 2 or n // 2 % 4]
+    assert (
+        rows.tolist() == expected
+        and torch.equal(obs[:, 0], reward)
+        and torch.equal(next_obs, obs + 2)
+    )
+    mean = 40_000 / len(expected)
+    assert ((counts - mean) ** 2 / mean).sum() < len(expected) + 4 * (
+        2 * len(expected)
+    ) ** 0.5  # chi-square
+    assert torch.equal(action, reward.long() % 2) and torch.equal(terminal, reward % 2)
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_many_batches_are_many_updates(double):
+    """Would break: updates of a row that share a step, a gradient, a batch or the next values of one of them."""
+    algo, results = load("dqn"), []
+    args = algo.Args(batch_size=8, double_dqn=double, learning_rate=0.01)
+    batch = (
+        torch.randn(32, 4),
+        torch.randn(32, 4),
+        torch.randint(2, (32,)),
+        torch.randn(32),
+        (torch.rand(32) < 0.3),
+    )
+    batch = (*batch[:4], batch[4].float())
+    for parts in (1, 4):
+        torch.manual_seed(1)
+        space = gym.spaces.Discrete(2)
+        agent, target_agent = algo.Agent(4, space, args), algo.Agent(4, space, args)
+        optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate)
+        pieces = zip(*(tensor.chunk(parts) for tensor in batch))
+        metrics = [algo.update(agent, target_agent, optimizer, args, piece) for piece in pieces]
+        results.append((torch.stack(metrics).mean(0), *(p.detach() for p in agent.parameters())))
+    for whole, single in zip(*results):
+        torch.testing.assert_close(whole, single)
+    assert optimizer.state[next(agent.parameters())]["step"] == 4

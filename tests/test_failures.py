@@ -1,0 +1,204 @@
+"""What goes wrong while a run goes on: it ends at once, says what was saved, and saves nothing bad."""
+
+import functools
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import toy_envs
+from conftest import (
+    ATARI,
+    CLASSIC,
+    NAMES,
+    PIXELS,
+    ROOT,
+    command_line,
+    every_of,
+    longer,
+    read_checkpoint,
+    run_folder,
+    scalars,
+    script,
+    spy,
+    tiny,
+)
+from test_resume import at_row
+from test_runs import Terminal
+
+
+def finite(checkpoint: dict) -> bool:
+    return all(value.isfinite().all() for value in checkpoint["agent"].values())
+
+
+def stopped(algo, folder, **flags) -> str:
+    """The line that a run ends in; its checkpoints hold numbers only."""
+    with pytest.raises(SystemExit) as ended:
+        algo.train(tiny(algo, folder, checkpoint_frequency=1, **flags))
+    run = run_folder(folder)
+    assert not (run / "summary.json").exists()
+    for file in run.glob("*.pt"):
+        assert finite(read_checkpoint(run, file.name))
+    message = str(ended.value)
+    assert len(message.splitlines()) == 1
+    return message
+
+
+def steps_in(message: str, run: Path) -> list[int]:
+    """The numbers of a message, without those of the folder's name."""
+    return [int(number) for number in re.findall(r"\d+", message.replace(str(run), ""))]
+
+
+BAD = {
+    "a reward that is none": {"what": "reward", "value": np.nan},
+    "an infinite reward": {"what": "reward", "value": np.inf},
+    "an observation that is none": {"what": "observation", "value": np.nan},
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+@every_of("ppo_continuous", *CLASSIC, *PIXELS)  # the emulator pays integers and shows bytes
+def test_non_finite_environment(every, tmp_path, registered, kind):
+    """Its 25th step is bad; 750th with DQN. Would break: a NaN that reaches weights, statistics or a
+    checkpoint; a "last good state" that is never named."""
+    if every.__name__ in PIXELS and BAD[kind]["what"] == "observation":
+        pytest.skip("bytes are finite")
+    factor, flags = longer(every, total_timesteps=1000)
+    make = functools.partial(toy_envs.Broken, **BAD[kind], at=25 * factor)
+    env_id = registered("Bad-v0", lambda: as_taken(every, make()))
+    message = stopped(every, tmp_path, env_id=env_id, **flags)
+    run = run_folder(tmp_path)
+    saved = read_checkpoint(run)["global_step"]
+    at, last = steps_in(message, run)
+    assert last == saved and 20 * factor <= saved < 50 * factor <= at + 10 * factor < 90 * factor
+    assert "non-finite" in message and str(run) in message
+
+
+@pytest.mark.parametrize("what", ["loss", "weights"])
+def test_non_finite_update(every, monkeypatch, tmp_path, what):
+    """The loss is taken before the step, so that of the last minibatch says nothing of the weights after
+    it. Would break: a run that goes on with weights that are no numbers, or saves them."""
+    update, rows = every.update, []
+    factor, flags = longer(every, total_timesteps=300)
+
+    def poison(agent, *rest):
+        metrics = update(agent, *rest)
+        if len(rows) == 1 and what == "weights":
+            next(agent.parameters()).data.view(-1)[0] = torch.nan
+        return metrics * torch.nan if rows and what == "loss" else metrics
+
+    monkeypatch.setattr(every, "update", poison)
+    at_row(monkeypatch, every, 35 * factor, lambda: rows.append(1))
+    message = stopped(every, tmp_path, **flags)
+    run = run_folder(tmp_path)
+    assert "non-finite" in message
+    assert steps_in(message, run)[1] == read_checkpoint(run)["global_step"] > 0
+
+
+def test_an_exception_names_what_was_saved(every, monkeypatch, tmp_path):
+    """Would break: an exception in the environment after which one has to guess what is left."""
+
+    def fail():
+        raise RuntimeError("the robot fell over")
+
+    terminal, saved = Terminal(), []
+    factor, flags = longer(every, total_timesteps=500, checkpoint_frequency=20)
+    at_row(monkeypatch, every, 60 * factor, fail)
+    spy(monkeypatch, every, "write", lambda path, content: saved.append(content.get("global_step")))
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="fell over"):
+        patch.setattr(sys, "stderr", terminal)
+        every.train(tiny(every, tmp_path, **flags))
+    shown = [int(number) for number in re.findall(r"saved (\d+)", terminal.text)]
+    assert shown and shown[-1] in [step for step in saved if step][-2:]
+    assert read_checkpoint(run_folder(tmp_path))["global_step"] == saved[-1]
+    assert scalars(run_folder(tmp_path))["charts/SPS"]
+
+
+@every_of("ppo_continuous", "dqn")
+def test_an_exception_loses_little_by_default(every, monkeypatch, tmp_path):
+    """Would break: checkpoints so rare that an exception loses up to 100,000 steps."""
+
+    def fail():
+        raise RuntimeError
+
+    at_row(monkeypatch, every, 2500, fail)
+    metrics = 5 if every.__name__ == "ppo_continuous" else 2
+    monkeypatch.setattr(every, "update", lambda *_: torch.zeros(metrics))
+    with pytest.raises(RuntimeError):
+        every.train(tiny(every, tmp_path, total_timesteps=10**6, num_envs=16))
+    assert read_checkpoint(run_folder(tmp_path))["global_step"] >= 20_000
+
+
+def test_curve_is_complete_after_a_non_finite_reward(tmp_path):
+    """Would break: events that wait in memory and are lost just when one wants to see what went wrong."""
+    flags = ["--num-envs", 2, "--num-steps", 8, "--num-minibatches", 2, "--total-timesteps", 1000]
+    flags += ["--env-id", "toy_envs:NanReward-v0", "--env-backend", "gymnasium"]
+    file, path = script("ppo_continuous"), str(ROOT / "tests")
+    process = command_line(*flags, script=file, cwd=tmp_path, PYTHONPATH=path)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 1 and len(errors.splitlines()) == 1, errors
+    logged = scalars(run_folder(tmp_path))["losses/value_loss"]
+    assert [step for step, _ in logged] == [14, 28]
+
+
+class Patience(Exception):
+    pass
+
+
+class Endless(toy_envs.Counter):
+    """No end; it loses its patience."""
+
+    def step(self, action):
+        if self.steps > 5000:
+            raise Patience
+        return super().step(action)
+
+    def length(self):
+        return 10**9
+
+
+class EndlessAtari(toy_envs.FakeAtari):
+    @staticmethod
+    def length(i: int, game: int) -> int:
+        return 10**9
+
+    def step(self, actions):
+        if self.steps.max() > 5000:
+            raise Patience
+        return super().step(actions)
+
+
+def as_taken(algo, env):
+    """The environment with the actions and observations that the file takes."""
+    if algo.__name__ in NAMES:
+        return env
+    env = toy_envs.WithChoices(env)
+    return toy_envs.InPictures(env) if algo.__name__ in PIXELS else env
+
+
+def test_an_evaluation_ends(every, tmp_path, capsys, monkeypatch, registered):
+    """Would break: an evaluation that never ends, or is cut and does not say so."""
+    flags = {"eval_max_steps": 30}
+    if every.__name__ in ATARI:
+        monkeypatch.setattr(every, "AtariVectorEnv", EndlessAtari)
+    else:
+        flags["env_id"] = registered("NoEnd-v0", lambda: as_taken(every, Endless()))
+    summary = every.train(tiny(every, tmp_path, **flags))
+    assert "2 episodes cut" in capsys.readouterr().err
+    assert len(summary["eval_returns"]) == 2
+    if every.__name__ not in ATARI:  # 1 + 2 + ... + 30, and one more each
+        assert sorted(summary["eval_returns"]) == [465, 495]
+
+
+def test_two_starts_in_one_second(every, monkeypatch, tmp_path):
+    """Both pass the moment at which neither folder exists. Would break: two runs in one folder."""
+    monkeypatch.setattr(every.time, "time", lambda: 1_700_000_000.0)
+    monkeypatch.setattr(Path, "exists", lambda path, **_: False)
+    every.train(tiny(every, tmp_path))
+    before = {path.name: path.read_bytes() for path in run_folder(tmp_path).iterdir()}
+    with pytest.raises((SystemExit, FileExistsError)):
+        every.train(tiny(every, tmp_path))
+    after = {path.name: path.read_bytes() for path in run_folder(tmp_path).iterdir()}
+    assert before == after

@@ -1,0 +1,442 @@
+"""Runs that end early and go on: what is saved when, what a resumed run takes from where."""
+
+import functools
+import inspect
+import json
+import os
+import pickle
+import time
+
+import numpy as np
+import pytest
+import torch
+from conftest import (
+    ATARI,
+    CLASSIC,
+    NAMES,
+    PIXELS,
+    ROOT,
+    command_line,
+    equal,
+    every_of,
+    has,
+    load,
+    longer,
+    read_checkpoint,
+    run_folder,
+    scalars,
+    script,
+    spy,
+    tiny,
+    toy,
+)
+
+
+class Killed(BaseException):
+    """Ends a run with no word, as kill -9 does."""
+
+
+def at_row(monkeypatch, algo, row: int, event) -> None:
+    """Call event() before the row-th step of training's environments from now on."""
+    original, signature = algo.make_envs, inspect.signature(algo.make_envs)
+
+    def make_envs(*args, **kwargs):
+        made = original(*args, **kwargs)
+        if signature.bind(*args, **kwargs).arguments["seed"] < 2**30:
+            envs, step, count = made[0], made[0].step, iter(range(1, 10**6))
+
+            def watched(action):
+                if next(count) == row:
+                    event()
+                return step(action)
+
+            envs.step = watched
+        return made
+
+    monkeypatch.setattr(algo, "make_envs", make_envs)
+
+
+def killed():
+    raise Killed
+
+
+def updates_of(monkeypatch, algo) -> list[tuple]:
+    """(agent, optimizer, target agent or None) as each update of the runs to come finds them."""
+    seen = []
+
+    def before(*args):
+        (optimizer,) = [arg for arg in args if isinstance(arg, torch.optim.Optimizer)]
+        networks = [arg for arg in args if isinstance(arg, torch.nn.Module)]
+        copied = [
+            {key: value.clone() for key, value in one.state_dict().items()} for one in networks
+        ]
+        state = pickle.loads(pickle.dumps(optimizer.state_dict()))
+        seen.append((copied[0], state, copied[1] if copied[1:] else None))
+
+    spy(monkeypatch, algo, "update", before)
+    return seen
+
+
+# ---- what a resumed run takes from where
+
+
+def test_resume_restores_weights_and_moments(every, monkeypatch, tmp_path):
+    """Would break: weights, a target network or moments that start afresh; a doubled curve."""
+    every.train(tiny(every, tmp_path))
+    run, seen = run_folder(tmp_path), updates_of(monkeypatch, every)
+    saved, before = read_checkpoint(run), scalars(run)
+    more = saved["global_step"] + 60
+    summary = every.train(tiny(every, tmp_path, resume=str(run), total_timesteps=more))
+    agent, optimizer, target = seen[0]
+    changed = {key for key in agent if not torch.equal(agent[key], saved["agent"][key])}
+    assert all("return_rms" in key for key in changed)  # updated before the first update
+    if target:
+        assert equal(target, saved["target_agent"])
+    moments = saved["optimizer"]["state"]
+    assert moments and any(tensor.any() for tensor in moments[0].values())
+    for key, state in moments.items():
+        assert equal(optimizer["state"][key], state)
+    assert run_folder(tmp_path) == run and summary["global_step"] >= more
+    logged = scalars(run)
+    for key in logged.keys() - {"eval/episodic_return"}:
+        steps = [step for step, _ in logged[key]]
+        assert steps == sorted(set(steps)), key
+        assert logged[key][: len(before[key])] == before[key], key
+
+
+CONSTANTS = [(name, {"learning_rate": 3e-6}) for name in NAMES + CLASSIC + PIXELS + ATARI]
+CONSTANTS += [("a2c_atari", {"rms_eps": 0.25}), ("a2c_atari", {"rms_alpha": 0.5})]
+
+
+@pytest.mark.parametrize(("every", "given"), CONSTANTS, indirect=["every"], ids=str)
+def test_constants_of_the_optimiser_come_from_the_flags(every, given, monkeypatch, tmp_path):
+    """Would break: --resume RUN --learning-rate X that acts in summary.json only."""
+    every.train(tiny(every, tmp_path))
+    run, seen = run_folder(tmp_path), updates_of(monkeypatch, every)
+    start, total = read_checkpoint(run)["global_step"], 200
+    args = tiny(every, tmp_path, resume=str(run), total_timesteps=total, **given)
+    summary = every.train(args)
+    ((name, value),) = given.items()
+    group = seen[0][1]["param_groups"][0]
+    if name == "learning_rate" and has(every, "anneal_lr"):
+        value *= 1 - start / total
+    assert group[{"learning_rate": "lr"}.get(name, name.removeprefix("rms_"))] == pytest.approx(
+        value
+    )
+    assert summary["args"] | given == summary["args"]
+
+
+@every_of("ppo_continuous", "dqn")
+def test_resume_from_the_command_line(every, tmp_path):
+    """Would break: a resumed run in a folder of its own, from step 0, or with default flags."""
+    file, env_id = script(every.__name__), "Pendulum-v1"
+    if every.__name__ == "dqn":
+        env_id = "CartPole-v1"
+    every.train(tiny(every, tmp_path, env_id=env_id, seed=3, gamma=0.9))
+    run = run_folder(tmp_path)
+    first = read_checkpoint(run)["global_step"]
+    flags = ["--resume", run, "--total-timesteps", 6000, "--runs-dir", tmp_path / "other"]
+    process = command_line(*flags, "--learning-rate", 1e-4, script=file, cwd=tmp_path)
+    _, errors = process.communicate(timeout=180)
+    assert process.returncode == 0, errors
+    assert run_folder(tmp_path) == run and not (tmp_path / "other").exists()
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["global_step"] == read_checkpoint(run)["global_step"] >= 6000 > first
+    used = summary["args"]
+    assert (used["seed"], used["gamma"], used["num_envs"]) == (3, 0.9, 2)  # as saved
+    assert (used["total_timesteps"], used["learning_rate"]) == (6000, 1e-4)  # as given
+    key = "losses/td_loss" if every.__name__ == "dqn" else "losses/value_loss"
+    steps = [step for step, _ in scalars(run)[key]]
+    assert steps == sorted(set(steps)) and steps[-1] == summary["global_step"]
+
+
+@pytest.mark.parametrize("spelling", [["--resume", "{}"], ["--resume={}"]], ids=str)
+def test_flags_are_judged_beside_the_saved_ones(tmp_path, spelling):
+    """Would break: flags that fit the run, refused beside the defaults, as 96 steps are no rollout of
+    those; a resumed run that has the defaults, for the other way to write it."""
+    algo = load("ppo_continuous")
+    algo.train(tiny(algo, tmp_path, env_id="Pendulum-v1", gamma=0.9))
+    flags = [part.format(run_folder(tmp_path)) for part in spelling] + ["--total-timesteps", 96]
+    process = command_line(*flags, script=script("ppo_continuous"), cwd=tmp_path)
+    _, errors = process.communicate(timeout=180)
+    assert process.returncode == 0, errors
+    summary = json.loads((run_folder(tmp_path) / "summary.json").read_text())
+    assert summary["global_step"] == 96 and summary["args"]["gamma"] == 0.9
+
+
+def contents(folder) -> dict:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_finished_run_stays_as_it_is(every, tmp_path):
+    """Would break: a summary with a speed of 0 and no training return in place of a good one."""
+    every.train(tiny(every, tmp_path))
+    before = contents(tmp_path)
+    with pytest.raises(SystemExit) as stopped:
+        every.train(tiny(every, tmp_path, resume=str(run_folder(tmp_path))))
+    assert "--total-timesteps" in str(stopped.value) and "\n" not in str(stopped.value)
+    assert contents(tmp_path) == before
+
+
+# ---- evaluations
+
+
+@pytest.mark.parametrize("how", ["unbroken", "stopped", "killed"])
+def test_evaluations_fall_on_multiples(every, monkeypatch, tmp_path, how):
+    """One in the iteration that passes each multiple, and one at the end. Would break: times that start
+    anew with each resume, drift by what an iteration is longer, or are lost with a kill."""
+    steps = {"eval_frequency": 40, "total_timesteps": 220, "checkpoint_frequency": 30}
+    factor, flags = longer(every, **steps)
+    resume = ""
+    for row in {"unbroken": (), "stopped": (27, 30, 28), "killed": (27, 30, 28, 33)}[how]:
+        stop = []
+        event = killed if how == "killed" else functools.partial(stop.append, 15)
+        with monkeypatch.context() as patch:
+            at_row(patch, every, row * factor, event)
+            with pytest.raises(Killed if how == "killed" else SystemExit):
+                every.train(tiny(every, tmp_path, resume=resume, **flags), stop)
+        resume = str(run_folder(tmp_path))
+    summary = every.train(tiny(every, tmp_path, resume=resume, **flags))
+    steps = [step for step, _ in scalars(run_folder(tmp_path))["eval/episodic_return"]]
+    assert [step // flags["eval_frequency"] for step in steps] == [1, 2, 3, 4, 5, 5]
+    assert steps[-1] == summary["global_step"]
+
+
+@every_of("dqn", "dqn_pixels")
+def test_best_model(every, monkeypatch, tmp_path):
+    """Would break: the last model kept in place of the best, a score of the episodes that chose it."""
+    scores, seen, seeds = iter([3.0, 9.0, 9.0, 5.0, 7.0]), [], []
+    signature = inspect.signature(every.make_envs)
+
+    def note(*args, **kwargs):
+        seeds.append(signature.bind(*args, **kwargs).arguments["seed"])
+
+    def evaluate(agent, envs, obs):
+        weights = {key: value.clone() for key, value in agent.state_dict().items()}
+        seen.append((weights, seeds[-1]))
+        return np.full(envs.num_envs, next(scores))
+
+    spy(monkeypatch, every, "make_envs", note)
+    monkeypatch.setattr(every, "evaluate", evaluate)
+    flags = {"eval_frequency": 1000, "learning_rate": 0.1, "train_frequency": 500}
+    summary = every.train(tiny(every, tmp_path, total_timesteps=4000, **flags))
+    run = run_folder(tmp_path)
+    best = read_checkpoint(run, "best.pt")
+    weights = [agent for agent, _ in seen]
+    assert len(seen) == 5 and equal(best["agent"], weights[1]) and equal(weights[4], weights[1])
+    assert not any(equal(weights[1], weights[i]) for i in (0, 2, 3))
+    assert best["eval_return_mean"] == 9.0 and best["global_step"] // 1000 == 2
+    first, *_, last = [seed for _, seed in seen]
+    assert [seed for _, seed in seen] == [first] * 4 + [last] and abs(first - last) >= 2
+    assert (summary["eval_returns"], summary["best_returns"]) == ([5.0, 5.0], [7.0, 7.0])
+    assert summary["best_return_mean"] == 7.0
+    assert equal(read_checkpoint(run)["agent"], weights[3])
+
+
+@every_of("dqn", "dqn_pixels")
+@pytest.mark.parametrize("given", [{}, {"eval_episodes": 3}, {"eval_e": 0.5}, {"seed": 5}], ids=str)
+def test_best_model_survives_a_resume(every, monkeypatch, tmp_path, given):
+    """Each model has a score of its own, whoever asks. Would break: a resumed run that forgets how good
+    the best one was, or takes its score on other episodes for the bar and keeps a worse one."""
+    scores, known = iter([3.0, 9.0, 5.0, 4.0, 7.0, 2.0, 6.0, 11.0, 8.0, 1.0]), {}
+
+    def evaluate(agent, envs, obs):
+        key = torch.nn.utils.parameters_to_vector(agent.parameters()).detach().numpy().tobytes()
+        if key not in known:
+            known[key] = next(scores)
+        return np.full(envs.num_envs, known[key])
+
+    monkeypatch.setattr(every, "evaluate", evaluate)
+    flags = {"eval_frequency": 1000, "learning_rate": 0.1, "train_frequency": 500}
+    every.train(tiny(every, tmp_path, total_timesteps=3500, **flags))  # 3 9 5 4
+    run = run_folder(tmp_path)
+    best = read_checkpoint(run, "best.pt")
+    assert best["eval_return_mean"] == 9
+    for total, expected in ((5500, 9), (7500, 11)):  # 7 2 6, then 11 8 1
+        flags |= given
+        every.train(tiny(every, tmp_path, resume=str(run), total_timesteps=total, **flags))
+        after = read_checkpoint(run, "best.pt")
+        assert after["eval_return_mean"] == expected
+        assert equal(after["agent"], best["agent"]) == (expected == 9)
+
+
+# ---- stops and kills
+
+
+@pytest.mark.parametrize(("number", "where"), [(2, "train"), (15, "evaluate")])
+def test_stop_saves_first(every, monkeypatch, tmp_path, capsys, number, where):
+    """Would break: a stopped run that loses steps, counts an evaluation that was cut short, or exits as
+    if it had finished."""
+    stop = []
+    if where == "train":
+        at_row(monkeypatch, every, 5, lambda: stop.append(number))
+    else:
+        spy(monkeypatch, every, "evaluate", lambda *_: stop.append(number))
+    factor, flags = longer(every, total_timesteps=10**5, eval_frequency=40)
+    with pytest.raises(SystemExit) as stopped:
+        every.train(tiny(every, tmp_path, **flags), stop)
+    assert stopped.value.code == 128 + number
+    run = run_folder(tmp_path)
+    step = read_checkpoint(run)["global_step"]
+    assert f"step {step};" in capsys.readouterr().err
+    evaluated = scalars(run).get("eval/episodic_return", [])
+    assert [at for at, _ in evaluated] == ([] if where == "train" else [step])
+    assert step // (40 * factor) == (where == "evaluate")
+    assert not (run / "summary.json").exists()
+
+
+@pytest.mark.parametrize(("name", "number"), [("ppo_continuous", 2), ("dqn", 15), ("dqn_atari", 2)])
+def test_signal_from_outside(name, number, tmp_path):
+    """Would break: a signal that ends in a traceback or in another status when it comes at any moment."""
+    flags = ["--total-timesteps", 10**7, "--num-envs", 2, "--checkpoint-frequency", 100]
+    process = command_line(*flags, script=script(name), cwd=tmp_path)
+    while not list(tmp_path.glob("runs/*/checkpoint.pt")) and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 128 + number, errors
+    assert "Traceback" not in errors
+    assert read_checkpoint(run_folder(tmp_path))["global_step"] > 0
+
+
+KILLER = """
+import json, os, random, signal, sys, time
+from pathlib import Path
+import torch
+from conftest import load, tiny
+
+torch.set_num_threads(1)
+name, folder, rng, steps, last = sys.argv[1], Path(sys.argv[2]), random.Random(0), [], 0
+algo, runs = load(name), folder / "runs"
+algo.train(tiny(algo, folder / "warm"))  # loads what is loaded late
+flags = dict(checkpoint_frequency=1, total_timesteps=10**7, eval_frequency=EVERY, eval_episodes=1)
+if name == "dqn":
+    flags["train_frequency"] = 1000
+for attempt in range(12):
+    resume = str(next(runs.iterdir())) if runs.exists() else ""
+    child = os.fork()
+    if not child:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        algo.train(tiny(algo, folder, resume=resume, **flags))
+    while not (saved := list(runs.glob("*/checkpoint.pt"))) or saved[0].stat().st_mtime_ns == last:
+        time.sleep(0.001)
+    time.sleep(rng.uniform(0, 0.2))
+    assert os.waitpid(child, os.WNOHANG) == (0, 0), "the run ended by itself"
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    (saved,) = runs.glob("*/checkpoint.pt")
+    steps.append(torch.load(saved, weights_only=True)["global_step"])
+    last = saved.stat().st_mtime_ns
+time.sleep(1.1)
+algo.train(tiny(algo, folder, resume=str(saved.parent), **flags | {"total_timesteps": steps[-1] + 80}))
+print(json.dumps(steps))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ppo_continuous", "dqn"])  # all files share `write`
+def test_kill_at_random_moments(name, tmp_path):
+    """Would break: a checkpoint written in place, which a kill leaves half-written; one that cannot be
+    resumed; an evaluation lost or made twice."""
+    frequency = 2000 if name == "dqn" else 100
+    (tmp_path / "killer.py").write_text(KILLER.replace("EVERY", str(frequency)))
+    path = str(ROOT / "tests")
+    process = command_line(
+        name, tmp_path, script=tmp_path / "killer.py", cwd=tmp_path, PYTHONPATH=path
+    )
+    output, errors = process.communicate(timeout=180)
+    assert process.returncode == 0, errors
+    steps = json.loads(output.splitlines()[-1])
+    assert len(steps) == 12 and steps == sorted(steps) and len(set(steps)) > 6
+    run = run_folder(tmp_path)
+    assert json.loads((run / "summary.json").read_text())["global_step"] >= steps[-1] + 80
+    assert not list(run.glob("*.tmp"))
+    logged = scalars(run)
+    curve = [step for step, _ in logged["charts/SPS"]]
+    assert curve == sorted(set(curve)) and curve[-1] >= steps[-1] + 80
+    evaluated = [step // frequency for step, _ in logged["eval/episodic_return"]][:-1]
+    assert evaluated == [*range(1, len(evaluated) + 1)]
+
+
+# ---- what cannot be resumed
+
+
+class Evil:
+    """Unpickling this creates a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+FOREIGN = {
+    "text": lambda path, algo, evil: path.write_text("hello"),
+    "pickle": lambda path, algo, evil: path.write_bytes(pickle.dumps(evil)),
+    "torch": lambda path, algo, evil: torch.save({"algo": algo, "args": {}, "agent": evil}, path),
+    "image": lambda path, algo, evil: path.write_bytes(bytes(range(256)) * 100),
+    "empty": lambda path, algo, evil: path.touch(),
+    "folder": lambda path, algo, evil: path.mkdir(),
+    "missing": lambda path, algo, evil: None,
+    "list": lambda path, algo, evil: torch.save([1, 2, 3], path),
+    "other file": lambda path, algo, evil: torch.save({"algo": "sac", "args": {}}, path),
+    "other flags": lambda path, algo, evil: torch.save({"algo": algo, "args": {"x": 1}}, path),
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_foreign_checkpoint(tmp_path, kind):
+    """load_checkpoint is one for all files (test_files.py). Would break: a checkpoint that runs code when
+    it is read; a traceback, or pages of one, for a wrong path."""
+    algo, trap, run = load("ppo_continuous"), tmp_path / "trap", tmp_path / "run"
+    run.mkdir()
+    FOREIGN[kind](run / "checkpoint.pt", algo.__name__, Evil(trap))
+    with pytest.raises(SystemExit) as stopped:
+        algo.train(tiny(algo, tmp_path, resume=str(run)))
+    message = str(stopped.value)
+    assert "--resume" in message and str(run) in message and len(message.splitlines()) == 1
+    assert kind != "other file" or "sac" in message
+    assert not trap.exists() and not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("name", ["best.pt", "checkpoint.pt", "summary.json"])
+def test_a_file_of_a_run_is_no_run(tmp_path, name):
+    """Would break: --resume RUN/best.pt that ends in a traceback, after a folder of its own was made."""
+    algo = load("dqn")
+    algo.train(tiny(algo, tmp_path, eval_frequency=30))
+    before, path = contents(tmp_path), run_folder(tmp_path) / name
+    assert path.exists()
+    process = command_line("--resume", path, script=script("dqn"), cwd=tmp_path)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode not in (0, None) and output == ""
+    assert len(errors.splitlines()) == 1 and "--resume" in errors and str(path) in errors
+    assert contents(tmp_path) == before
+
+
+OTHER = [(name, "env_id") for name in NAMES + CLASSIC + PIXELS + ATARI]
+OTHER += [(name, "activation") for name in NAMES + CLASSIC if name != "reinforce"]
+OTHER += [(name, "norm_obs") for name in [*NAMES, "ppo"]]
+
+
+@pytest.mark.parametrize(("every", "name"), OTHER, indirect=["every"])
+def test_other_functions_under_trained_weights(every, name, tmp_path):
+    """Would break: weights of Pendulum in another environment, of SiLU under tanh, of standardised
+    observations under raw ones."""
+    if not has(every, name):
+        pytest.skip(f"{every.__name__}.py has no such flag")
+    every.train(tiny(every, tmp_path))
+    run = run_folder(tmp_path)
+    was = getattr(tiny(every, tmp_path), name)
+    other = toy(every, "Uneven") if every.__name__ not in ATARI else "PongNoFrameskip-v4"
+    value = {"env_id": other, "norm_obs": not was, "activation": "Tanh"}[name]
+    if value == was:
+        value = "SiLU"
+    before = contents(tmp_path)
+    args = tiny(every, tmp_path, resume=str(run), total_timesteps=200, **{name: value})
+    with pytest.raises(SystemExit) as stopped:
+        every.train(args)
+    message = str(stopped.value)
+    assert name.replace("_", "-") in message.replace("_", "-") and str(was) in message
+    assert len(message.splitlines()) == 1
+    assert contents(tmp_path) == before
