@@ -14,6 +14,7 @@ Network and pictures: Mnih et al. 2015, Nature 518:529. What differs from ppo_at
 7. Evaluation draws from the policy: its mode can wait for ever for a ball to be served.
 """
 
+import argparse
 import json
 import os
 import random
@@ -45,7 +46,7 @@ class Args:
     torch_threads: int = 0  # CPU threads of PyTorch; 0 leaves its own choice, one for each core
     precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 if it is native
     runs_dir: str = "runs"  # the run folder is created in here
-    resume: str = ""  # run folder to continue; flags beside it replace the saved ones
+    resume: str = ""  # run folder to continue; flags beside it replace the saved flags
     checkpoint_frequency: int = 20_000  # steps between two checkpoints
     eval_frequency: int = 0  # steps between two evaluations; 0 evaluates at the end only
     eval_episodes: int = 30  # games of an evaluation, one in each of as many environments
@@ -57,9 +58,7 @@ class Args:
     compile: bool = False  # torch.compile policy and loss; CUDA graphs on a GPU
     env_id: str = "BreakoutNoFrameskip-v4"  # its stickiness is kept, its frame skip of 1 becomes 4
     num_envs: int = 16  # parallel environments
-    total_timesteps: int = (
-        10_000_000  # steps of 4 frames, all games; if resumed with more, rates rise
-    )
+    total_timesteps: int = 10_000_000  # steps of 4 frames; schedules stretch to a new total
     learning_rate: float = 7e-4  # step size of RMSprop
     anneal_lr: bool = True  # let the learning rate fall linearly to zero
     num_steps: int = 5  # steps of each environment in a rollout, the n of the n-step returns
@@ -73,11 +72,12 @@ class Args:
     rms_eps: float = 1e-5  # added to it, under the root
 
     def __post_init__(self):
+        may_be_zero = "seed eval_frequency torch_threads gamma ent_coef vf_coef rms_alpha".split()
         for name, value in asdict(self).items():
-            least = type(value) is int and name not in ("seed", "eval_frequency", "torch_threads")
+            least = 0 if name in may_be_zero else 1e-9
             most = 1 if name in ("gamma", "rms_alpha") else 2**32 - 1
             if type(value) in (int, float) and not least <= value <= most:
-                raise ValueError(f"--{name.replace('_', '-')} {value} not in [{least:d}, {most}]")
+                raise ValueError(f"--{name.replace('_', '-')} {value} is not in [{least}, {most}]")
         batch_size = self.num_envs * self.num_steps
         if self.num_steps < 2 or batch_size > self.total_timesteps:
             raise ValueError("--num-steps: at least 2, and a rollout within --total-timesteps")
@@ -160,7 +160,7 @@ class Agent(nn.Module):
         value = self.critic(features).squeeze(-1)
         return action, policy.log_prob(action), policy.entropy(), value
 
-    def to_env(self, action) -> np.ndarray:
+    def to_env(self, action):
         return action.cpu().numpy()
 
 
@@ -221,7 +221,7 @@ def update(agent: Agent, optimizer, args: Args, batch, loss_fn=a2c_loss):
 
 
 @torch.inference_mode()
-def evaluate(agent: Agent, envs: gym.vector.VectorEnv, obs: np.ndarray, camera=None, films=()):
+def evaluate(agent: Agent, envs, obs, camera=None, films=()):
     """Raw return of each environment's first game, by draws from the policy.
 
     The camera shows the first of them in colour: with their seeds and actions, the same games.
@@ -273,7 +273,8 @@ def train(args: Args, stop=()) -> dict:
     """Train and evaluate; the content of summary.json. A signal's number in stop: save and end."""
     if args.track and not find_spec("wandb"):
         sys.exit("--track needs a package: pip install wandb")
-    device = args.device.replace("auto", "cuda" if torch.cuda.is_available() else "cpu")
+    use_cuda = args.device == "auto" and torch.cuda.is_available()
+    device = "cuda" if use_cuda else args.device.replace("auto", "cpu")
     if not getattr(torch, device).is_available():
         sys.exit(f"--device {device} is not there; take --device auto")
     torch.set_num_threads(args.torch_threads or torch.get_num_threads())
@@ -399,9 +400,8 @@ def train(args: Args, stop=()) -> dict:
             if finished:
                 last100 = float(np.mean(envs.return_queue))
                 bar.postfix = f"return {last100:.1f}, SPS {sps:.0f}, saved {saved_step}"
-                scalars |= zip(
-                    ("charts/episodic_return", "charts/episodic_length"), np.mean(finished, 0)
-                )
+                means = np.mean(finished, axis=0)
+                scalars |= {"charts/episodic_return": means[0], "charts/episodic_length": means[1]}
             for key, value in scalars.items():
                 writer.add_scalar(key, value, global_step)
             writer.flush()
@@ -449,9 +449,10 @@ def train(args: Args, stop=()) -> dict:
 
 
 if __name__ == "__main__":
-    args = tyro.cli(Args)
-    if args.resume:
-        args = tyro.cli(Args, default=Args(**load_checkpoint(args.resume)["args"]))
+    first_look = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first_look.add_argument("--resume")
+    resume = first_look.parse_known_args()[0].resume  # its arguments are the defaults
+    args = tyro.cli(Args, default=Args(**load_checkpoint(resume)["args"]) if resume else Args())
     stop = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: stop.append(number))

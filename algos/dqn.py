@@ -10,6 +10,7 @@ DQN: Mnih et al. 2015, Nature 518:529. Double DQN: van Hasselt et al. 2016, arXi
 5. A time limit is no terminal state: a truncated episode bootstraps from its last observation.
 """
 
+import argparse
 import copy
 import json
 import os
@@ -18,7 +19,6 @@ import shutil
 import signal
 import sys
 import time
-import warnings
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -59,7 +59,7 @@ class Args:
     env_id: str = "CartPole-v1"  # a Gymnasium or EnvPool id: Box observations, Discrete actions
     env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"  # auto: EnvPool if it has the id
     num_envs: int = 16  # parallel environments
-    total_timesteps: int = 200_000  # steps of all environments; if resumed with more, epsilon rises
+    total_timesteps: int = 200_000  # steps of all environments; schedules stretch to a new total
     learning_rate: float = 1e-3  # step size of Adam
     buffer_size: int = 100_000  # steps that the replay holds, of all environments
     gamma: float = 0.99  # discount factor
@@ -78,7 +78,7 @@ class Args:
     def __post_init__(self):
         shares = ("gamma", "tau", "start_e", "end_e", "eval_e", "exploration_fraction")
         for name, value in asdict(self).items():
-            least = int(type(value) is int and name not in ("seed", "eval_frequency"))
+            least = 0 if name in (*shares, "seed", "eval_frequency") else 1e-9
             most = 1 if name in shares else 2**32 - 1
             if type(value) in (int, float) and not least <= value <= most:
                 raise ValueError(f"--{name.replace('_', '-')} {value} is not in [{least}, {most}]")
@@ -93,7 +93,7 @@ def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir=None
     The step after an episode's end is a reset row: its action is ignored, it belongs to no episode.
     """
 
-    def make_env(index: int) -> gym.Env:
+    def make_env(index):
         if video_dir is None or index >= 3 or not args.capture_video:
             return gym.make(args.env_id)
         env = gym.make(args.env_id, render_mode="rgb_array")
@@ -204,16 +204,15 @@ def update(agent: Agent, target_agent: Agent, optimizer, args: Args, batch, loss
 
 
 @torch.inference_mode()
-def evaluate(agent: Agent, envs: gym.vector.VectorEnv, obs: np.ndarray) -> np.ndarray:
+def evaluate(agent: Agent, envs, obs):
     """Raw return of each environment's first episode, with --eval-e for epsilon."""
     returns = np.zeros(envs.num_envs)
     running = np.ones(envs.num_envs, dtype=bool)
     with torch.random.fork_rng(devices=[]):  # training goes on with the draws it would have had
         for _ in range(agent.args.eval_max_steps):
-            x = torch.from_numpy(obs).to(agent.network[0].weight.device)
+            x = torch.from_numpy(flatten(obs)).to(agent.network[0].weight.device)
             action = agent.get_action(x, agent.args.eval_e).numpy()
             obs, reward, terminated, truncated, _ = envs.step(action)
-            obs = flatten(obs)
             returns += np.where(running, reward, 0.0)
             running &= ~(terminated | truncated)
             if not running.any():
@@ -248,7 +247,8 @@ def train(args: Args, stop=()) -> dict:
     """Train and evaluate; the content of summary.json. A signal's number in stop: save and end."""
     if args.track and not find_spec("wandb"):
         sys.exit("--track needs a package: pip install wandb")
-    device = args.device.replace("auto", "cuda" if torch.cuda.is_available() else "cpu")
+    use_cuda = args.device == "auto" and torch.cuda.is_available()
+    device = "cuda" if use_cuda else args.device.replace("auto", "cpu")
     if not getattr(torch, device).is_available():
         sys.exit(f"--device {device} is not there; take --device auto")
     torch.set_num_threads(args.torch_threads)
@@ -372,9 +372,8 @@ def train(args: Args, stop=()) -> dict:
         if finished:
             last100 = float(np.mean(envs.return_queue))
             bar.postfix = f"return {last100:.1f}, SPS {sps:.0f}, saved {saved_step}"
-            scalars |= zip(
-                ("charts/episodic_return", "charts/episodic_length"), np.mean(finished, 0)
-            )
+            means = np.mean(finished, axis=0)
+            scalars |= {"charts/episodic_return": means[0], "charts/episodic_length": means[1]}
         for key, value in scalars.items():
             writer.add_scalar(key, value, global_step)
         writer.flush()
@@ -420,9 +419,10 @@ def train(args: Args, stop=()) -> dict:
 
 
 if __name__ == "__main__":
-    warnings.filterwarnings("ignore", ".*precision lowered by casting")  # of EnvPool's spaces
-    words = [w for a in sys.argv for w in (a.split("=", 1) if a.startswith("--") else [a])]
-    resume = dict(zip(words, words[1:])).get("--resume")  # its arguments are the defaults
+    gym.logger.min_level = gym.logger.ERROR
+    first_look = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first_look.add_argument("--resume")
+    resume = first_look.parse_known_args()[0].resume  # its arguments are the defaults
     args = tyro.cli(Args, default=Args(**load_checkpoint(resume)["args"]) if resume else Args())
     stop = []
     for number in (signal.SIGINT, signal.SIGTERM):

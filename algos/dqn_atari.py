@@ -11,6 +11,7 @@ DQN: Mnih et al. 2015, Nature 518:529. Double DQN: van Hasselt et al. 2016, arXi
 6. --precision auto may compute the hidden layers in bfloat16.
 """
 
+import argparse
 import copy
 import json
 import os
@@ -56,7 +57,7 @@ class Args:
     compile: bool = False  # torch.compile network and loss; CUDA graphs on a GPU
     env_id: str = "BreakoutNoFrameskip-v4"  # its stickiness is kept, its frame skip of 1 becomes 4
     num_envs: int = 8  # parallel environments
-    total_timesteps: int = 10_000_000  # steps of 4 frames; if resumed with more, epsilon rises
+    total_timesteps: int = 10_000_000  # steps of 4 frames; schedules stretch to a new total
     learning_rate: float = 1e-4  # step size of Adam
     buffer_size: int = 1_000_000  # steps that the replay holds, of all games; 7,056 bytes each
     gamma: float = 0.99  # discount factor
@@ -75,10 +76,9 @@ class Args:
     max_grad_norm: float = 10.0  # largest norm of the gradient
 
     def __post_init__(self):
-        zero_is_valid = ("seed", "eval_frequency", "torch_threads")
         shares = ("gamma", "tau", "start_e", "end_e", "eval_e", "exploration_fraction")
         for name, value in asdict(self).items():
-            least = int(type(value) is int and name not in zero_is_valid)
+            least = 0 if name in (*shares, "seed", "eval_frequency", "torch_threads") else 1e-9
             most = 1 if name in shares else 2**32 - 1
             if type(value) in (int, float) and not least <= value <= most:
                 raise ValueError(f"--{name.replace('_', '-')} {value} is not in [{least}, {most}]")
@@ -235,7 +235,7 @@ def update(agent: Agent, target_agent: Agent, optimizer, args: Args, batch, loss
 
 
 @torch.inference_mode()
-def evaluate(agent: Agent, envs: gym.vector.VectorEnv, obs: np.ndarray, camera=None, films=()):
+def evaluate(agent: Agent, envs, obs, camera=None, films=()):
     """Raw return of each environment's first game, with --eval-e for epsilon.
 
     The camera shows the first of them in colour: with their seeds and actions, the same games.
@@ -286,7 +286,8 @@ def train(args: Args, stop=()) -> dict:
     """Train and evaluate; the content of summary.json. A signal's number in stop: save and end."""
     if args.track and not find_spec("wandb"):
         sys.exit("--track needs a package: pip install wandb")
-    device = args.device.replace("auto", "cuda" if torch.cuda.is_available() else "cpu")
+    use_cuda = args.device == "auto" and torch.cuda.is_available()
+    device = "cuda" if use_cuda else args.device.replace("auto", "cpu")
     if not getattr(torch, device).is_available():
         sys.exit(f"--device {device} is not there; take --device auto")
     torch.set_num_threads(args.torch_threads or torch.get_num_threads())
@@ -417,9 +418,8 @@ def train(args: Args, stop=()) -> dict:
         if finished:
             last100 = float(np.mean(envs.return_queue))
             bar.postfix = f"return {last100:.1f}, SPS {sps:.0f}, saved {saved_step}"
-            scalars |= zip(
-                ("charts/episodic_return", "charts/episodic_length"), np.mean(finished, 0)
-            )
+            means = np.mean(finished, axis=0)
+            scalars |= {"charts/episodic_return": means[0], "charts/episodic_length": means[1]}
         for key, value in scalars.items():
             writer.add_scalar(key, value, global_step)
         writer.flush()
@@ -471,8 +471,9 @@ def train(args: Args, stop=()) -> dict:
 
 
 if __name__ == "__main__":
-    words = [w for a in sys.argv for w in (a.split("=", 1) if a.startswith("--") else [a])]
-    resume = dict(zip(words, words[1:])).get("--resume")  # its arguments are the defaults
+    first_look = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first_look.add_argument("--resume")
+    resume = first_look.parse_known_args()[0].resume  # its arguments are the defaults
     args = tyro.cli(Args, default=Args(**load_checkpoint(resume)["args"]) if resume else Args())
     stop = []
     for number in (signal.SIGINT, signal.SIGTERM):

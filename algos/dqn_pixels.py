@@ -14,6 +14,7 @@ as they are; pictures in colour, and of all others what they render, as the last
 6. --precision auto may compute the hidden layers in bfloat16.
 """
 
+import argparse
 import copy
 import json
 import os
@@ -57,7 +58,7 @@ class Args:
     compile: bool = False  # torch.compile network and loss; CUDA graphs on a GPU
     env_id: str = "CartPole-v1"  # a Gymnasium id that shows or renders pictures; Discrete actions
     num_envs: int = 8  # parallel environments
-    total_timesteps: int = 100_000  # steps of all environments; if resumed with more, epsilon rises
+    total_timesteps: int = 100_000  # steps of all environments; schedules stretch to a new total
     learning_rate: float = 2.5e-4  # step size of Adam
     buffer_size: int = 50_000  # steps that the replay holds, of all environments; 28 KB each
     gamma: float = 0.99  # discount factor
@@ -74,10 +75,9 @@ class Args:
     max_grad_norm: float = 10.0  # largest norm of the gradient
 
     def __post_init__(self):
-        zero_is_valid = ("seed", "eval_frequency", "torch_threads")
         shares = ("gamma", "tau", "start_e", "end_e", "eval_e", "exploration_fraction")
         for name, value in asdict(self).items():
-            least = int(type(value) is int and name not in zero_is_valid)
+            least = 0 if name in (*shares, "seed", "eval_frequency", "torch_threads") else 1e-9
             most = 1 if name in shares else 2**32 - 1
             if type(value) in (int, float) and not least <= value <= most:
                 raise ValueError(f"--{name.replace('_', '-')} {value} is not in [{least}, {most}]")
@@ -95,7 +95,7 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None):
         space = env.observation_space
     is_picture = space.dtype == np.uint8 and len(space.shape) == 3
 
-    def make_env(index: int) -> gym.Env:
+    def make_env(index):
         film = video_dir is not None and index < 3 and args.capture_video
         options = {"render_mode": "rgb_array"} if film or not is_picture else {}
         env = gym.make(args.env_id, **options)
@@ -237,7 +237,7 @@ def update(agent: Agent, target_agent: Agent, optimizer, args: Args, batch, loss
 
 
 @torch.inference_mode()
-def evaluate(agent: Agent, envs: gym.vector.VectorEnv, obs: np.ndarray) -> np.ndarray:
+def evaluate(agent: Agent, envs, obs):
     """Raw return of each environment's first episode, with --eval-e for epsilon."""
     returns = np.zeros(envs.num_envs)
     running = np.ones(envs.num_envs, dtype=bool)
@@ -280,7 +280,8 @@ def train(args: Args, stop=()) -> dict:
     """Train and evaluate; the content of summary.json. A signal's number in stop: save and end."""
     if args.track and not find_spec("wandb"):
         sys.exit("--track needs a package: pip install wandb")
-    device = args.device.replace("auto", "cuda" if torch.cuda.is_available() else "cpu")
+    use_cuda = args.device == "auto" and torch.cuda.is_available()
+    device = "cuda" if use_cuda else args.device.replace("auto", "cpu")
     if not getattr(torch, device).is_available():
         sys.exit(f"--device {device} is not there; take --device auto")
     torch.set_num_threads(args.torch_threads or torch.get_num_threads())
@@ -408,9 +409,8 @@ def train(args: Args, stop=()) -> dict:
         if finished:
             last100 = float(np.mean(envs.return_queue))
             bar.postfix = f"return {last100:.1f}, SPS {sps:.0f}, saved {saved_step}"
-            scalars |= zip(
-                ("charts/episodic_return", "charts/episodic_length"), np.mean(finished, 0)
-            )
+            means = np.mean(finished, axis=0)
+            scalars |= {"charts/episodic_return": means[0], "charts/episodic_length": means[1]}
         for key, value in scalars.items():
             writer.add_scalar(key, value, global_step)
         writer.flush()
@@ -456,8 +456,9 @@ def train(args: Args, stop=()) -> dict:
 
 
 if __name__ == "__main__":
-    words = [w for a in sys.argv for w in (a.split("=", 1) if a.startswith("--") else [a])]
-    resume = dict(zip(words, words[1:])).get("--resume")  # its arguments are the defaults
+    first_look = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first_look.add_argument("--resume")
+    resume = first_look.parse_known_args()[0].resume  # its arguments are the defaults
     args = tyro.cli(Args, default=Args(**load_checkpoint(resume)["args"]) if resume else Args())
     stop = []
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -44,7 +44,7 @@ class Args:
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto takes CUDA where there is one
     torch_threads: int = 1  # CPU threads of PyTorch; networks this small are slower with more
     runs_dir: str = "runs"  # the run folder is created in here
-    resume: str = ""  # run folder to continue; flags beside it replace the saved ones
+    resume: str = ""  # run folder to continue; flags beside it replace the saved flags
     checkpoint_frequency: int = 20_000  # steps between two checkpoints
     eval_frequency: int = 0  # steps between two evaluations; 0 evaluates at the end only
     eval_episodes: int = 100  # episodes of an evaluation, one in each of as many environments
@@ -70,12 +70,14 @@ class Args:
     norm_reward: bool = True  # divide rewards by the running deviation of the discounted return
     norm_adv: bool = True  # standardise the advantages of each minibatch
     bootstrap_truncation: bool = True  # off: a time limit counts as terminal, a common mistake
-    clip_coef: float = 0.2  # epsilon of the clipped surrogate objective
+    clip_coef: float = 0.2  # epsilon of the clipped surrogate, and of --clip-vloss
     clip_vloss: bool = False  # clip the change of the value as well
     ent_coef: float = 0.0  # weight of the entropy bonus
     vf_coef: float = 0.5  # weight of the value loss
     max_grad_norm: float = 0.5  # largest norm of the gradient
-    target_kl: float | None = None  # end an update once the approximate KL exceeds this
+    target_kl: float | None = (
+        None  # end an update after an epoch whose last approximate KL exceeds it
+    )
 
     def __post_init__(self):
         may_be_zero = ("seed", "eval_frequency", "gamma", "gae_lambda", "ent_coef", "vf_coef")
@@ -97,7 +99,7 @@ def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir=None
     The step after an episode's end is a reset row: its action is ignored, it belongs to no episode.
     """
 
-    def make_env(index: int) -> gym.Env:
+    def make_env(index):
         if video_dir is None or index >= 3 or not args.capture_video:
             return gym.make(args.env_id)
         env = gym.make(args.env_id, render_mode="rgb_array")
@@ -123,7 +125,7 @@ def flatten(obs) -> np.ndarray:
 
 
 class RunningMeanStd(nn.Module):
-    """Mean and variance of all rows seen (Chan et al. 1983); buffers, so the agent carries them."""
+    """Mean and variance of all rows seen (Chan et al. 1983); buffers, so checkpoints carry them."""
 
     def __init__(self, *shape: int):
         super().__init__()
@@ -131,7 +133,7 @@ class RunningMeanStd(nn.Module):
         self.register_buffer("var", torch.ones(shape))
         self.register_buffer("count", torch.zeros(()))
 
-    def update(self, rows: torch.Tensor):
+    def update(self, rows):
         delta = rows.mean(0) - self.mean
         share = len(rows) / (self.count + len(rows))
         self.var += share * (rows.var(0, correction=0) - self.var + delta**2 * (1 - share))
@@ -183,12 +185,12 @@ class Agent(nn.Module):
             action = policy.sample()
         return action, policy.log_prob(action).sum(-1), policy.entropy().sum(-1)
 
-    def to_env(self, action) -> np.ndarray:
+    def to_env(self, action):
         action = action.view(-1, *self.action_low.shape)
         return action.clamp(self.action_low, self.action_high).cpu().numpy()
 
 
-def compute_gae(rewards, values, terminateds, dones, gamma: float, gae_lambda: float):
+def compute_gae(rewards, values, terminateds, dones, gamma, gae_lambda):
     """Advantages (T, N) of arXiv:1506.02438 eq. 16, from values (T + 1, N) and the rest (T, N)."""
     # A terminal state is worth nothing, a truncated one its value; the trace stops at both
     deltas = rewards + gamma * values[1:] * (1 - terminateds) - values[:-1]
@@ -199,7 +201,7 @@ def compute_gae(rewards, values, terminateds, dones, gamma: float, gae_lambda: f
 
 
 def ppo_loss(agent: Agent, args: Args, x, action, old_logprob, advantage, target, old_value):
-    """Loss of a minibatch of tensors (n, ...), and [policy, value, entropy, KL, clipped share]."""
+    """Loss of a minibatch of tensors (n, ...), and the metrics (5,) that train() names, in order."""
     _, logprob, entropy = agent.get_action(x, action)
     value = agent.get_value(x)
     assert logprob.shape == old_logprob.shape == advantage.shape == value.shape == target.shape
@@ -217,13 +219,13 @@ def ppo_loss(agent: Agent, args: Args, x, action, old_logprob, advantage, target
     value_loss = 0.5 * value_error.mean()
     entropy = entropy.mean()
     loss = policy_loss + args.vf_coef * value_loss - args.ent_coef * entropy
-    approx_kl = (ratio - 1 - logratio).mean()  # k3 of http://joschu.net/blog/kl-approx.html
+    approx_kl = (ratio - 1 - logratio).mean()  # k3, http://joschu.net/blog/kl-approx.html
     clipfrac = ((ratio - 1).abs() > args.clip_coef).float().mean()
     return loss, torch.stack([policy_loss, value_loss, entropy, approx_kl, clipfrac]).detach()
 
 
 def update(agent: Agent, optimizer, args: Args, batch, loss_fn=ppo_loss):
-    """Epochs of shuffled minibatches over ppo_loss's tensors (rows, ...); the mean metrics (5,)."""
+    """Epochs of minibatches of ppo_loss's tensors (rows, ...); means of metrics before each step."""
     batch_size = args.num_envs * args.num_steps  # some rows come twice, in place of reset rows
     parameters = list(agent.parameters())
     metrics = []
@@ -236,13 +238,13 @@ def update(agent: Agent, optimizer, args: Args, batch, loss_fn=ppo_loss):
             nn.utils.clip_grad_norm_(parameters, args.max_grad_norm)
             optimizer.step()
             metrics.append(mb_metrics.clone())
-        if args.target_kl is not None and metrics[-1][3] > args.target_kl:
+        if args.target_kl is not None and metrics[-1][3] > args.target_kl:  # approx_kl
             break
     return torch.stack(metrics).mean(0)
 
 
 @torch.inference_mode()
-def evaluate(agent: Agent, envs, obs) -> np.ndarray:
+def evaluate(agent: Agent, envs, obs):
     """Raw return of each environment's first episode, by the policy's mode, statistics frozen."""
     returns = np.zeros(envs.num_envs)
     running = np.ones(envs.num_envs, dtype=bool)
@@ -388,7 +390,7 @@ def train(args: Args, stop=()) -> dict:
             advantages = gae(r, values, terminal, end, args.gamma, args.gae_lambda)
         targets = advantages + values[:-1]
 
-        # Update, on all rows but the reset rows: (T, N, ...) -> (rows, ...)
+        # Update: ppo_loss's tensors in its order, without reset rows: (T, N, ...) -> (rows, ...)
         batch = (x[:-1], actions, logprobs, advantages, targets, values[:-1])
         batch = [tensor[valid] for tensor in batch]
         metrics = update(agent, optimizer, args, batch, loss_fn).tolist()
@@ -402,7 +404,7 @@ def train(args: Args, stop=()) -> dict:
         speeds.append((global_step - first_step) / (time.perf_counter() - iteration_started))
         sps = float(np.mean(speeds[1:] or speeds))  # the first iteration warms up
         names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
-        scalars = {f"losses/{name}": value for name, value in zip(names, metrics)}
+        scalars = {f"losses/{name}": value for name, value in zip(names, metrics, strict=True)}
         unexplained = (targets - values[:-1])[valid].var() / targets[valid].var()
         scalars["losses/explained_variance"] = 1 - float(unexplained)
         scalars |= {"charts/learning_rate": fraction * args.learning_rate, "charts/SPS": sps}

@@ -12,6 +12,7 @@ what they render, as the last four in grey, 84 x 84. Atari has its own file, ppo
 4. A time limit is no terminal state: a truncated episode bootstraps from its last observation.
 """
 
+import argparse
 import json
 import os
 import random
@@ -42,7 +43,7 @@ class Args:
     torch_threads: int = 0  # CPU threads of PyTorch; 0 leaves its own choice, one for each core
     precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 if it is native
     runs_dir: str = "runs"  # the run folder is created in here
-    resume: str = ""  # run folder to continue; flags beside it replace the saved ones
+    resume: str = ""  # run folder to continue; flags beside it replace the saved flags
     checkpoint_frequency: int = 20_000  # steps between two checkpoints
     eval_frequency: int = 0  # steps between two evaluations; 0 evaluates at the end only
     eval_episodes: int = 30  # episodes of an evaluation, one in each of as many environments
@@ -54,7 +55,7 @@ class Args:
     compile: bool = False  # torch.compile policy, advantages and loss; CUDA graphs on a GPU
     env_id: str = "CartPole-v1"  # a Gymnasium id that shows or renders pictures; Discrete actions
     num_envs: int = 16  # parallel environments
-    total_timesteps: int = 100_000  # steps of all environments; if resumed with more, rates rise
+    total_timesteps: int = 100_000  # steps of all environments; schedules stretch to a new total
     learning_rate: float = 5e-4  # step size of Adam
     anneal_lr: bool = True  # let the learning rate fall linearly to zero
     num_steps: int = 128  # steps of each environment in a rollout
@@ -64,19 +65,22 @@ class Args:
     update_epochs: int = 4  # passes over a rollout
     norm_reward: bool = True  # divide rewards by the running deviation of the discounted return
     norm_adv: bool = True  # standardise the advantages of each minibatch
-    clip_coef: float = 0.2  # epsilon of the clipped surrogate objective
+    clip_coef: float = 0.2  # epsilon of the clipped surrogate, and of --clip-vloss
     clip_vloss: bool = False  # clip the change of the value as well
     ent_coef: float = 0.0  # weight of the entropy bonus
     vf_coef: float = 0.5  # weight of the value loss
     max_grad_norm: float = 0.5  # largest norm of the gradient
-    target_kl: float | None = None  # end an update once the approximate KL exceeds this
+    target_kl: float | None = (
+        None  # end an update after an epoch whose last approximate KL exceeds it
+    )
 
     def __post_init__(self):
+        may_be_zero = "seed eval_frequency torch_threads gamma gae_lambda ent_coef vf_coef".split()
         for name, value in asdict(self).items():
-            least = type(value) is int and name not in ("seed", "eval_frequency", "torch_threads")
+            least = 0 if name in may_be_zero else 1e-9
             most = 1 if name in ("gamma", "gae_lambda") else 2**32 - 1
             if type(value) in (int, float) and not least <= value <= most:
-                raise ValueError(f"--{name.replace('_', '-')} {value} not in [{least:d}, {most}]")
+                raise ValueError(f"--{name.replace('_', '-')} {value} is not in [{least}, {most}]")
         batch_size = self.num_envs * self.num_steps
         if self.num_steps < 2 or batch_size > self.total_timesteps:
             raise ValueError("--num-steps: at least 2, and a rollout within --total-timesteps")
@@ -93,7 +97,7 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None):
         space = env.observation_space
     is_picture = space.dtype == np.uint8 and len(space.shape) == 3
 
-    def make_env(index: int) -> gym.Env:
+    def make_env(index):
         film = video_dir is not None and index < 3 and args.capture_video
         options = {"render_mode": "rgb_array"} if film or not is_picture else {}
         env = gym.make(args.env_id, **options)
@@ -112,7 +116,7 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None):
 
 
 class RunningMeanStd(nn.Module):
-    """Mean and variance of all rows seen (Chan et al. 1983); buffers, so the agent carries them."""
+    """Mean and variance of all rows seen (Chan et al. 1983); buffers, so checkpoints carry them."""
 
     def __init__(self, *shape: int):
         super().__init__()
@@ -120,7 +124,7 @@ class RunningMeanStd(nn.Module):
         self.register_buffer("var", torch.ones(shape))
         self.register_buffer("count", torch.zeros(()))
 
-    def update(self, rows: torch.Tensor):
+    def update(self, rows):
         delta = rows.mean(0) - self.mean
         share = len(rows) / (self.count + len(rows))
         self.var += share * (rows.var(0, correction=0) - self.var + delta**2 * (1 - share))
@@ -191,15 +195,13 @@ class Agent(nn.Module):
         value = self.critic(features).squeeze(-1)
         return action, policy.log_prob(action), policy.entropy(), value
 
-    def to_env(self, action) -> np.ndarray:
+    def to_env(self, action):
         return action.cpu().numpy()
 
 
-def compute_gae(rewards, values, terminateds, dones, gamma: float, gae_lambda: float):
-    """Advantages (T, N) of arXiv:1506.02438 eq. 16, from values (T + 1, N) and the rest (T, N).
-
-    A terminal state is worth nothing, a truncated one its value; the trace stops at both.
-    """
+def compute_gae(rewards, values, terminateds, dones, gamma, gae_lambda):
+    """Advantages (T, N) of arXiv:1506.02438 eq. 16, from values (T + 1, N) and the rest (T, N)."""
+    # A terminal state is worth nothing, a truncated one its value; the trace stops at both
     deltas = rewards + gamma * values[1:] * (1 - terminateds) - values[:-1]
     advantages = torch.zeros_like(values)
     for t in reversed(range(len(rewards))):
@@ -208,7 +210,7 @@ def compute_gae(rewards, values, terminateds, dones, gamma: float, gae_lambda: f
 
 
 def ppo_loss(agent: Agent, args: Args, obs, action, old_logprob, advantage, target, old_value):
-    """Loss of a minibatch of tensors (n, ...), and [policy, value, entropy, KL, clipped share]."""
+    """Loss of a minibatch of tensors (n, ...), and the metrics (5,) that train() names, in order."""
     _, logprob, entropy, value = agent.get_action_and_value(obs, action)
     assert logprob.shape == old_logprob.shape == advantage.shape == value.shape == target.shape
     if args.norm_adv:
@@ -224,13 +226,13 @@ def ppo_loss(agent: Agent, args: Args, obs, action, old_logprob, advantage, targ
     value_loss = 0.5 * value_error.mean()
     entropy = entropy.mean()
     loss = policy_loss + args.vf_coef * value_loss - args.ent_coef * entropy
-    approx_kl = (ratio - 1 - logratio).mean()  # k3 of http://joschu.net/blog/kl-approx.html
+    approx_kl = (ratio - 1 - logratio).mean()  # k3, http://joschu.net/blog/kl-approx.html
     clipfrac = ((ratio - 1).abs() > args.clip_coef).float().mean()
     return loss, torch.stack([policy_loss, value_loss, entropy, approx_kl, clipfrac]).detach()
 
 
 def update(agent: Agent, optimizer, args: Args, batch, loss_fn=ppo_loss):
-    """Epochs of shuffled minibatches over ppo_loss's tensors (rows, ...); the mean metrics (5,)."""
+    """Epochs of minibatches of ppo_loss's tensors (rows, ...); means of metrics before each step."""
     batch_size = args.num_envs * args.num_steps  # some rows come twice, in place of reset rows
     parameters = list(agent.parameters())
     metrics = []
@@ -243,13 +245,13 @@ def update(agent: Agent, optimizer, args: Args, batch, loss_fn=ppo_loss):
             nn.utils.clip_grad_norm_(parameters, args.max_grad_norm)
             optimizer.step()
             metrics.append(mb_metrics.clone())
-        if args.target_kl is not None and metrics[-1][3] > args.target_kl:
+        if args.target_kl is not None and metrics[-1][3] > args.target_kl:  # approx_kl
             break
     return torch.stack(metrics).mean(0)
 
 
 @torch.inference_mode()
-def evaluate(agent: Agent, envs: gym.vector.VectorEnv, obs: np.ndarray) -> np.ndarray:
+def evaluate(agent: Agent, envs, obs):
     """Raw return of each environment's first episode, by the policy's mode."""
     returns = np.zeros(envs.num_envs)
     running = np.ones(envs.num_envs, dtype=bool)
@@ -290,7 +292,8 @@ def train(args: Args, stop=()) -> dict:
     """Train and evaluate; the content of summary.json. A signal's number in stop: save and end."""
     if args.track and not find_spec("wandb"):
         sys.exit("--track needs a package: pip install wandb")
-    device = args.device.replace("auto", "cuda" if torch.cuda.is_available() else "cpu")
+    use_cuda = args.device == "auto" and torch.cuda.is_available()
+    device = "cuda" if use_cuda else args.device.replace("auto", "cpu")
     if not getattr(torch, device).is_available():
         sys.exit(f"--device {device} is not there; take --device auto")
     torch.set_num_threads(args.torch_threads or torch.get_num_threads())
@@ -400,7 +403,7 @@ def train(args: Args, stop=()) -> dict:
             advantages = gae(r, values, terminal, end, args.gamma, args.gae_lambda).clone()
         targets = advantages + values[:-1]
 
-        # Update, on all rows but the reset rows: (T, N, ...) -> (rows, ...)
+        # Update: ppo_loss's tensors in its order, without reset rows: (T, N, ...) -> (rows, ...)
         batch = (obs[:-1], actions, logprobs, advantages, targets, values[:-1])
         batch = [tensor[valid] for tensor in batch]
         metrics = update(agent, optimizer, args, batch, loss_fn).tolist()
@@ -412,16 +415,15 @@ def train(args: Args, stop=()) -> dict:
         speeds.append((global_step - first_step) / (time.perf_counter() - iteration_started))
         sps = float(np.mean(speeds[1:] or speeds))  # the first iteration warms up
         names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
-        scalars = {f"losses/{name}": value for name, value in zip(names, metrics)}
+        scalars = {f"losses/{name}": value for name, value in zip(names, metrics, strict=True)}
         unexplained = (targets - values[:-1])[valid].var() / targets[valid].var()
         scalars["losses/explained_variance"] = 1 - float(unexplained)
         scalars |= {"charts/learning_rate": fraction * args.learning_rate, "charts/SPS": sps}
         if finished:
             last100 = float(np.mean(envs.return_queue))
             bar.postfix = f"return {last100:.1f}, SPS {sps:.0f}, saved {saved_step}"
-            scalars |= zip(
-                ("charts/episodic_return", "charts/episodic_length"), np.mean(finished, 0)
-            )
+            means = np.mean(finished, axis=0)
+            scalars |= {"charts/episodic_return": means[0], "charts/episodic_length": means[1]}
         for key, value in scalars.items():
             writer.add_scalar(key, value, global_step)
         writer.flush()
@@ -459,9 +461,10 @@ def train(args: Args, stop=()) -> dict:
 
 
 if __name__ == "__main__":
-    args = tyro.cli(Args)
-    if args.resume:
-        args = tyro.cli(Args, default=Args(**load_checkpoint(args.resume)["args"]))
+    first_look = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first_look.add_argument("--resume")
+    resume = first_look.parse_known_args()[0].resume  # its arguments are the defaults
+    args = tyro.cli(Args, default=Args(**load_checkpoint(resume)["args"]) if resume else Args())
     stop = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: stop.append(number))

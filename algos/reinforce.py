@@ -43,7 +43,7 @@ class Args:
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto takes CUDA where there is one
     torch_threads: int = 1  # CPU threads of PyTorch; networks this small are slower with more
     runs_dir: str = "runs"  # the run folder is created in here
-    resume: str = ""  # run folder to continue; flags beside it replace the saved ones
+    resume: str = ""  # run folder to continue; flags beside it replace the saved flags
     checkpoint_frequency: int = 20_000  # steps between two checkpoints
     eval_frequency: int = 0  # steps between two evaluations; 0 evaluates at the end only
     eval_episodes: int = 100  # episodes of an evaluation, one in each of as many environments
@@ -74,7 +74,7 @@ def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir=None
     The step after an episode's end is a reset row: its action is ignored, it belongs to no episode.
     """
 
-    def make_env(index: int) -> gym.Env:
+    def make_env(index):
         if video_dir is None or index >= 3 or not args.capture_video:
             return gym.make(args.env_id)
         env = gym.make(args.env_id, render_mode="rgb_array")
@@ -129,7 +129,7 @@ class Agent(nn.Module):
             action = policy.sample()
         return action, policy.log_prob(action), policy.entropy()  # x (n, obs_dim) -> each (n,)
 
-    def to_env(self, action) -> np.ndarray:
+    def to_env(self, action):
         return action.cpu().numpy()
 
 
@@ -165,7 +165,7 @@ def update(agent: Agent, optimizer, args: Args, batch, loss_fn=reinforce_loss):
 
 
 @torch.inference_mode()
-def evaluate(agent: Agent, envs, obs) -> np.ndarray:
+def evaluate(agent: Agent, envs, obs):
     """Raw return of each environment's first episode, by the policy's mode."""
     returns = np.zeros(envs.num_envs)
     running = np.ones(envs.num_envs, dtype=bool)

@@ -2,12 +2,10 @@
 
     python algos/rpo_continuous.py --env-id BipedalWalker-v3
 
-RPO: Rahman and Xue 2022, arXiv:2212.07536. Differs from its parent ppo_continuous.py where tagged.
-The parent's deviations hold. Beside them, none of which is on by default:
-1. --rpo-alpha-final lets alpha fall linearly over the run; the paper keeps it constant.
+RPO: Rahman and Xue 2022, arXiv:2212.07536. Differs from ppo_continuous.py where tagged, and shares
+its deviations. With --rpo-alpha 0 it is ppo_continuous.py bit for bit. Not the paper's, and off:
+1. --rpo-alpha-final lets alpha fall linearly over the run.
 2. --rpo-perturb-rollout adds the noise while acting as well; Algorithm 1 acts without it.
-3. --distribution laplace or gumbel in place of the Gaussian: the noise on its location.
-With --rpo-alpha 0 and the normal distribution this is ppo_continuous.py bit for bit.
 """
 
 import argparse
@@ -45,7 +43,7 @@ class Args:
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto takes CUDA where there is one
     torch_threads: int = 1  # CPU threads of PyTorch; networks this small are slower with more
     runs_dir: str = "runs"  # the run folder is created in here
-    resume: str = ""  # run folder to continue; flags beside it replace the saved ones
+    resume: str = ""  # run folder to continue; flags beside it replace the saved flags
     checkpoint_frequency: int = 20_000  # steps between two checkpoints
     eval_frequency: int = 0  # steps between two evaluations; 0 evaluates at the end only
     eval_episodes: int = 100  # episodes of an evaluation, one in each of as many environments
@@ -71,12 +69,14 @@ class Args:
     norm_reward: bool = True  # divide rewards by the running deviation of the discounted return
     norm_adv: bool = True  # standardise the advantages of each minibatch
     bootstrap_truncation: bool = True  # off: a time limit counts as terminal, a common mistake
-    clip_coef: float = 0.2  # epsilon of the clipped surrogate objective
+    clip_coef: float = 0.2  # epsilon of the clipped surrogate, and of --clip-vloss
     clip_vloss: bool = False  # clip the change of the value as well
     ent_coef: float = 0.0  # weight of the entropy bonus
     vf_coef: float = 0.5  # weight of the value loss
     max_grad_norm: float = 0.5  # largest norm of the gradient
-    target_kl: float | None = None  # end an update once the approximate KL exceeds this
+    target_kl: float | None = (
+        None  # end an update after an epoch whose last approximate KL exceeds it
+    )
     rpo_alpha: float = 0.5  # RPO: the noise on the mean is uniform in [-alpha, alpha]
     rpo_alpha_final: float | None = None  # RPO: alpha falls linearly to this; if left out it stays
     rpo_perturb_rollout: bool = False  # RPO: add the noise while acting in the rollout as well
@@ -84,12 +84,13 @@ class Args:
 
     def __post_init__(self):
         may_be_zero = ("seed", "eval_frequency", "gamma", "gae_lambda", "ent_coef", "vf_coef")
+        may_be_zero += ("rpo_alpha", "rpo_alpha_final")  # RPO: no noise
         for name, value in asdict(self).items():
             least = 0 if name in may_be_zero else 1e-9
             most = 1 if name in ("gamma", "gae_lambda") else 2**32 - 1
             if type(value) in (int, float) and not least <= value <= most:
                 raise ValueError(f"--{name.replace('_', '-')} {value} is not in [{least}, {most}]")
-        if not 0 <= (self.rpo_alpha_final or 0) <= self.rpo_alpha:  # RPO: alpha can only fall
+        if (self.rpo_alpha_final or 0) > self.rpo_alpha:  # RPO: alpha can only fall
             raise ValueError("--rpo-alpha-final must lie between 0 and --rpo-alpha")
         batch_size = self.num_envs * self.num_steps
         if self.num_steps < 2 or batch_size > self.total_timesteps:
@@ -104,7 +105,7 @@ def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir=None
     The step after an episode's end is a reset row: its action is ignored, it belongs to no episode.
     """
 
-    def make_env(index: int) -> gym.Env:
+    def make_env(index):
         if video_dir is None or index >= 3 or not args.capture_video:
             return gym.make(args.env_id)
         env = gym.make(args.env_id, render_mode="rgb_array")
@@ -130,7 +131,7 @@ def flatten(obs) -> np.ndarray:
 
 
 class RunningMeanStd(nn.Module):
-    """Mean and variance of all rows seen (Chan et al. 1983); buffers, so the agent carries them."""
+    """Mean and variance of all rows seen (Chan et al. 1983); buffers, so checkpoints carry them."""
 
     def __init__(self, *shape: int):
         super().__init__()
@@ -138,7 +139,7 @@ class RunningMeanStd(nn.Module):
         self.register_buffer("var", torch.ones(shape))
         self.register_buffer("count", torch.zeros(()))
 
-    def update(self, rows: torch.Tensor):
+    def update(self, rows):
         delta = rows.mean(0) - self.mean
         share = len(rows) / (self.count + len(rows))
         self.var += share * (rows.var(0, correction=0) - self.var + delta**2 * (1 - share))
@@ -186,21 +187,22 @@ class Agent(nn.Module):
 
     def get_action(self, x, action=None):
         """x (n, obs_dim) -> unclipped action (n, action_dim), logprob (n,) and entropy (n,)."""
-        mean = self.actor_mean(x)  # RPO: Algorithm 1 adds z ~ U(-alpha, alpha) to it
+        policy = Normal(self.actor_mean(x), self.actor_logstd.exp(), validate_args=False)
         if self.args.rpo_alpha > 0 and (action is not None or self.args.rpo_perturb_rollout):
-            mean = mean + self.rpo_alpha * (2 * torch.rand_like(mean) - 1)
-        family = {"normal": Normal, "laplace": Laplace, "gumbel": Gumbel}[self.args.distribution]
-        policy = family(mean, self.actor_logstd.exp(), validate_args=False)
+            policy.loc = policy.loc + self.rpo_alpha * (2 * torch.rand_like(policy.loc) - 1)
+        if self.args.distribution != "normal":  # RPO: noise of another kind
+            family = Laplace if self.args.distribution == "laplace" else Gumbel
+            policy = family(policy.loc, policy.scale, validate_args=False)
         if action is None:
             action = policy.sample()
         return action, policy.log_prob(action).sum(-1), policy.entropy().sum(-1)
 
-    def to_env(self, action) -> np.ndarray:
+    def to_env(self, action):
         action = action.view(-1, *self.action_low.shape)
         return action.clamp(self.action_low, self.action_high).cpu().numpy()
 
 
-def compute_gae(rewards, values, terminateds, dones, gamma: float, gae_lambda: float):
+def compute_gae(rewards, values, terminateds, dones, gamma, gae_lambda):
     """Advantages (T, N) of arXiv:1506.02438 eq. 16, from values (T + 1, N) and the rest (T, N)."""
     # A terminal state is worth nothing, a truncated one its value; the trace stops at both
     deltas = rewards + gamma * values[1:] * (1 - terminateds) - values[:-1]
@@ -211,7 +213,7 @@ def compute_gae(rewards, values, terminateds, dones, gamma: float, gae_lambda: f
 
 
 def ppo_loss(agent: Agent, args: Args, x, action, old_logprob, advantage, target, old_value):
-    """Loss of a minibatch of tensors (n, ...), and [policy, value, entropy, KL, clipped share]."""
+    """Loss of a minibatch of tensors (n, ...), and the metrics (5,) that train() names, in order."""
     _, logprob, entropy = agent.get_action(x, action)
     value = agent.get_value(x)
     assert logprob.shape == old_logprob.shape == advantage.shape == value.shape == target.shape
@@ -229,13 +231,13 @@ def ppo_loss(agent: Agent, args: Args, x, action, old_logprob, advantage, target
     value_loss = 0.5 * value_error.mean()
     entropy = entropy.mean()
     loss = policy_loss + args.vf_coef * value_loss - args.ent_coef * entropy
-    approx_kl = (ratio - 1 - logratio).mean()  # k3 of http://joschu.net/blog/kl-approx.html
+    approx_kl = (ratio - 1 - logratio).mean()  # k3, http://joschu.net/blog/kl-approx.html
     clipfrac = ((ratio - 1).abs() > args.clip_coef).float().mean()
     return loss, torch.stack([policy_loss, value_loss, entropy, approx_kl, clipfrac]).detach()
 
 
 def update(agent: Agent, optimizer, args: Args, batch, loss_fn=ppo_loss):
-    """Epochs of shuffled minibatches over ppo_loss's tensors (rows, ...); the mean metrics (5,)."""
+    """Epochs of minibatches of ppo_loss's tensors (rows, ...); means of metrics before each step."""
     batch_size = args.num_envs * args.num_steps  # some rows come twice, in place of reset rows
     parameters = list(agent.parameters())
     metrics = []
@@ -248,13 +250,13 @@ def update(agent: Agent, optimizer, args: Args, batch, loss_fn=ppo_loss):
             nn.utils.clip_grad_norm_(parameters, args.max_grad_norm)
             optimizer.step()
             metrics.append(mb_metrics.clone())
-        if args.target_kl is not None and metrics[-1][3] > args.target_kl:
+        if args.target_kl is not None and metrics[-1][3] > args.target_kl:  # approx_kl
             break
     return torch.stack(metrics).mean(0)
 
 
 @torch.inference_mode()
-def evaluate(agent: Agent, envs, obs) -> np.ndarray:
+def evaluate(agent: Agent, envs, obs):
     """Raw return of each environment's first episode, by the policy's mode, statistics frozen."""
     returns = np.zeros(envs.num_envs)
     running = np.ones(envs.num_envs, dtype=bool)
@@ -403,7 +405,7 @@ def train(args: Args, stop=()) -> dict:
             advantages = gae(r, values, terminal, end, args.gamma, args.gae_lambda)
         targets = advantages + values[:-1]
 
-        # Update, on all rows but the reset rows: (T, N, ...) -> (rows, ...)
+        # Update: ppo_loss's tensors in its order, without reset rows: (T, N, ...) -> (rows, ...)
         batch = (x[:-1], actions, logprobs, advantages, targets, values[:-1])
         batch = [tensor[valid] for tensor in batch]
         metrics = update(agent, optimizer, args, batch, loss_fn).tolist()
@@ -417,7 +419,7 @@ def train(args: Args, stop=()) -> dict:
         speeds.append((global_step - first_step) / (time.perf_counter() - iteration_started))
         sps = float(np.mean(speeds[1:] or speeds))  # the first iteration warms up
         names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
-        scalars = {f"losses/{name}": value for name, value in zip(names, metrics)}
+        scalars = {f"losses/{name}": value for name, value in zip(names, metrics, strict=True)}
         unexplained = (targets - values[:-1])[valid].var() / targets[valid].var()
         scalars["losses/explained_variance"] = 1 - float(unexplained)
         scalars |= {"charts/learning_rate": fraction * args.learning_rate, "charts/SPS": sps}
