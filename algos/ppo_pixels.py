@@ -210,7 +210,7 @@ def compute_gae(rewards, values, terminateds, dones, gamma, gae_lambda):
 
 
 def ppo_loss(agent: Agent, args: Args, obs, action, old_logprob, advantage, target, old_value):
-    """Loss of a minibatch of tensors (n, ...), and the metrics (5,) that train() names, in order."""
+    """Loss of a minibatch of tensors (n, ...), and the metrics (5,) that train() names in order."""
     _, logprob, entropy, value = agent.get_action_and_value(obs, action)
     assert logprob.shape == old_logprob.shape == advantage.shape == value.shape == target.shape
     if args.norm_adv:
@@ -232,7 +232,7 @@ def ppo_loss(agent: Agent, args: Args, obs, action, old_logprob, advantage, targ
 
 
 def update(agent: Agent, optimizer, args: Args, batch, loss_fn=ppo_loss):
-    """Epochs of minibatches of ppo_loss's tensors (rows, ...); means of metrics before each step."""
+    """Epochs of minibatches of ppo_loss's tensors (rows, ...); mean metrics, each before a step."""
     batch_size = args.num_envs * args.num_steps  # some rows come twice, in place of reset rows
     parameters = list(agent.parameters())
     metrics = []

@@ -213,7 +213,7 @@ def compute_gae(rewards, values, terminateds, dones, gamma, gae_lambda):
 
 
 def ppo_loss(agent: Agent, args: Args, x, action, old_logprob, advantage, target, old_value):
-    """Loss of a minibatch of tensors (n, ...), and the metrics (5,) that train() names, in order."""
+    """Loss of a minibatch of tensors (n, ...), and the metrics (5,) that train() names in order."""
     _, logprob, entropy = agent.get_action(x, action)
     value = agent.get_value(x)
     assert logprob.shape == old_logprob.shape == advantage.shape == value.shape == target.shape
@@ -237,7 +237,7 @@ def ppo_loss(agent: Agent, args: Args, x, action, old_logprob, advantage, target
 
 
 def update(agent: Agent, optimizer, args: Args, batch, loss_fn=ppo_loss):
-    """Epochs of minibatches of ppo_loss's tensors (rows, ...); means of metrics before each step."""
+    """Epochs of minibatches of ppo_loss's tensors (rows, ...); mean metrics, each before a step."""
     batch_size = args.num_envs * args.num_steps  # some rows come twice, in place of reset rows
     parameters = list(agent.parameters())
     metrics = []
