@@ -419,7 +419,7 @@ def train(args: Args, stop=()) -> dict:
         speeds.append((global_step - first_step) / (time.perf_counter() - iteration_started))
         sps = float(np.mean(speeds[1:] or speeds))  # the first iteration warms up
         names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
-        scalars = {f"losses/{name}": value for name, value in zip(names, metrics, strict=True)}
+        scalars = {f"losses/{name}": value for name, value in zip(names, metrics)}
         unexplained = (targets - values[:-1])[valid].var() / targets[valid].var()
         scalars["losses/explained_variance"] = 1 - float(unexplained)
         scalars |= {"charts/learning_rate": fraction * args.learning_rate, "charts/SPS": sps}
