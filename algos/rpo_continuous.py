@@ -74,9 +74,7 @@ class Args:
     ent_coef: float = 0.0  # weight of the entropy bonus
     vf_coef: float = 0.5  # weight of the value loss
     max_grad_norm: float = 0.5  # largest norm of the gradient
-    target_kl: float | None = (
-        None  # end an update after an epoch whose last approximate KL exceeds it
-    )
+    target_kl: float | None = None  # end an update once an epoch's last approximate KL exceeds it
     rpo_alpha: float = 0.5  # RPO: the noise on the mean is uniform in [-alpha, alpha]
     rpo_alpha_final: float | None = None  # RPO: alpha falls linearly to this; if left out it stays
     rpo_perturb_rollout: bool = False  # RPO: add the noise while acting in the rollout as well
@@ -419,7 +417,7 @@ def train(args: Args, stop=()) -> dict:
         speeds.append((global_step - first_step) / (time.perf_counter() - iteration_started))
         sps = float(np.mean(speeds[1:] or speeds))  # the first iteration warms up
         names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
-        scalars = {f"losses/{name}": value for name, value in zip(names, metrics)}
+        scalars = {f"losses/{name}": value for name, value in zip(names, metrics, strict=True)}
         unexplained = (targets - values[:-1])[valid].var() / targets[valid].var()
         scalars["losses/explained_variance"] = 1 - float(unexplained)
         scalars |= {"charts/learning_rate": fraction * args.learning_rate, "charts/SPS": sps}
