@@ -240,7 +240,7 @@ def load_checkpoint(run_dir: str) -> dict:
         assert saved["algo"] == Path(__file__).stem, f"it is of {saved['algo']}.py"
         return saved | {"args": asdict(Args(**saved["args"])) | {"resume": run_dir}}
     except Exception as error:
-        sys.exit(f"--resume {run_dir} is no run folder of this file: {error}")
+        sys.exit(f"--resume {run_dir} is no run folder of this file: {error!r:.120}")
 
 
 def train(args: Args, stop=()) -> dict:
@@ -376,7 +376,6 @@ def train(args: Args, stop=()) -> dict:
             scalars |= {"charts/episodic_return": means[0], "charts/episodic_length": means[1]}
         for key, value in scalars.items():
             writer.add_scalar(key, value, global_step)
-        writer.flush()
         bar.update(min(global_step, args.total_timesteps) - bar.n)
 
         # Evaluate and save
@@ -393,6 +392,7 @@ def train(args: Args, stop=()) -> dict:
                 best_agent.load_state_dict(agent.state_dict())
                 best = {"agent": best_agent.state_dict(), "eval_return_mean": best_mean}
                 write(run_dir / "best.pt", run | best | {"global_step": global_step})
+        writer.flush()
         state = {"global_step": global_step, "wall_time_s": time.time() - started, "sps": sps}
         if over:
             new_seed = env_seed + 2**30 + args.eval_episodes  # these did not choose the best

@@ -266,7 +266,7 @@ def load_checkpoint(run_dir: str) -> dict:
         assert saved["algo"] == Path(__file__).stem, f"it is of {saved['algo']}.py"
         return saved | {"args": asdict(Args(**saved["args"])) | {"resume": run_dir}}
     except Exception as error:
-        sys.exit(f"--resume {run_dir} is no run folder of this file: {error}")
+        sys.exit(f"--resume {run_dir} is no run folder of this file: {error!r:.120}")
 
 
 def train(args: Args, stop=()) -> dict:
@@ -402,7 +402,6 @@ def train(args: Args, stop=()) -> dict:
             scalars |= {"charts/episodic_return": means[0], "charts/episodic_length": means[1]}
         for key, value in scalars.items():
             writer.add_scalar(key, value, global_step)
-        writer.flush()
         bar.update(min(global_step, args.total_timesteps) - bar.n)
 
         # Evaluate and save
@@ -425,6 +424,7 @@ def train(args: Args, stop=()) -> dict:
                 returns = evaluate(agent, *eval_envs, camera, films)
             writer.add_scalar("eval/episodic_return", returns.mean(), global_step)
             bar.set_description("")
+        writer.flush()
         state = {"global_step": global_step, "wall_time_s": time.time() - started, "sps": sps}
         if over:
             summary = run | state | {"train_return_last100": last100}

@@ -216,7 +216,6 @@ def ppo_loss(agent: Agent, args: Args, x, action, old_logprob, advantage, target
     assert logprob.shape == old_logprob.shape == advantage.shape == value.shape == target.shape
     if args.norm_adv:
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-
     logratio = logprob - old_logprob
     ratio = logratio.exp()
     clipped_ratio = ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
@@ -287,7 +286,7 @@ def load_checkpoint(run_dir: str) -> dict:
         assert saved["algo"] == Path(__file__).stem, f"it is of {saved['algo']}.py"
         return saved | {"args": asdict(Args(**saved["args"])) | {"resume": run_dir}}
     except Exception as error:
-        sys.exit(f"--resume {run_dir} is no run folder of this file: {error}")
+        sys.exit(f"--resume {run_dir} is no run folder of this file: {error!r:.120}")
 
 
 def train(args: Args, stop=()) -> dict:
@@ -426,7 +425,6 @@ def train(args: Args, stop=()) -> dict:
             scalars |= {"charts/episodic_return": means[0], "charts/episodic_length": means[1]}
         for key, value in scalars.items():
             writer.add_scalar(key, value, global_step)
-        writer.flush()
         bar.update(min(global_step, args.total_timesteps) - bar.n)
 
         # Evaluate and save
@@ -439,6 +437,7 @@ def train(args: Args, stop=()) -> dict:
             returns = evaluate(agent, *eval_envs)
             writer.add_scalar("eval/episodic_return", returns.mean(), global_step)
             bar.set_description("")
+        writer.flush()
         state = {"global_step": global_step, "wall_time_s": time.time() - started, "sps": sps}
         if over:
             last100 = float(np.mean(envs.return_queue)) if envs.return_queue else None

@@ -118,7 +118,9 @@ def explain(results: list[Result]) -> None:
         if result.check.startswith("learns-"):
             causes = exact or [r.check for r in failed if r.check.startswith("learns-")]
         result.explained_by = next((name for name in causes if name != result.check), "")
-        if result.explained_by and names_of(results).index(result.explained_by) > names_of(results).index(result.check):
+        if result.explained_by and names_of(results).index(result.explained_by) > names_of(
+            results
+        ).index(result.check):
             result.explained_by = ""
 
 
@@ -129,14 +131,24 @@ def names_of(results: list[Result]) -> list[str]:
 def report(file: Path, results: list[Result]) -> str:
     """The verdict, then what is wrong, the most likely cause first, then all checks."""
     groups = {verdict: [r for r in results if r.verdict == verdict] for verdict in VERDICTS}
-    counts = ", ".join(f"{len(groups[verdict])} {verdict}" for verdict in VERDICTS if groups[verdict])
+    counts = ", ".join(
+        f"{len(groups[verdict])} {verdict}" for verdict in VERDICTS if groups[verdict]
+    )
     worst = next(verdict for verdict in VERDICTS if groups[verdict])
     lines = [f"{file.name}: {worst} ({counts})"]
     for verdict in VERDICTS[:3]:
-        own = [r for r in groups[verdict] if not r.explained_by or by_verdict(results, r.explained_by) != verdict]
+        own = [
+            r
+            for r in groups[verdict]
+            if not r.explained_by or by_verdict(results, r.explained_by) != verdict
+        ]
         for number, result in enumerate(own):
             first = verdict == "broken" and number == 0
-            lines += ["", f"{verdict}: {result.section}, {result.check}" + " (most likely the cause)" * (first and len(own) > 1)]
+            lines += [
+                "",
+                f"{verdict}: {result.section}, {result.check}"
+                + " (most likely the cause)" * (first and len(own) > 1),
+            ]
             lines += [f"    {result.hint}"] * bool(result.hint)
             found = f"    measured {result.measured}; expected {result.expected}"
             lines.append(found if result.expected else f"    {result.measured}")
@@ -161,7 +173,9 @@ def main(options: Options) -> int:
     names = [name for name in CHECKS if subject.applies(name)]
     foreign = [name for name in options.only if name not in names]
     if foreign and trained.verdict == "passes":
-        fail(f"--only {' '.join(foreign)}: not for a file such as {options.file}; --list shows those that are")
+        fail(
+            f"--only {' '.join(foreign)}: not for a file such as {options.file}; --list shows those that are"
+        )
     names = [name for name in names if name in (options.only or names)]
     if options.exact:
         names = [name for name in names if not name.startswith("learns-")]

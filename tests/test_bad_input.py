@@ -11,8 +11,10 @@ import toy_envs
 from conftest import (
     ATARI,
     CLASSIC,
+    EVERY,
     NAMES,
     PIXELS,
+    VARIANTS,
     command_line,
     every_of,
     flag,
@@ -102,18 +104,21 @@ def refused(algo, folder, *words: str, **flags) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_what_the_machine_lacks(monkeypatch, tmp_path, request):
-    """Would break: a traceback of a package or a device, after the folder was made."""
-    for package in ("wandb", "moviepy"):
+@pytest.mark.parametrize("name", [name for name in EVERY if name not in VARIANTS])
+def test_what_the_machine_lacks(name, monkeypatch, tmp_path):
+    """Would break: a traceback of a package or a device, after the folder was made or hours later."""
+    for package in ("wandb", "moviepy", "imageio"):
         hide(monkeypatch, package)
-    every = request.getfixturevalue("every")
+    algo, flags = load(name), {"capture_video": True}
     for device in ("cuda", "mps"):
         monkeypatch.setattr(f"torch.{device}.is_available", lambda: False)
-        refused(every, tmp_path, "--device", device, "auto", device=device)
-    refused(every, tmp_path, "--track", "pip install wandb", track=True)
-    if has(every, "capture_video"):
-        refused(every, tmp_path, "pip install moviepy", capture_video=True)
-    refused(every, tmp_path, "--resume", "no/such/run", resume="no/such/run")
+        refused(algo, tmp_path, "--device", device, "auto", device=device)
+    if has(algo, "track"):
+        refused(algo, tmp_path, "--track", "pip install wandb", track=True)
+    refused(algo, tmp_path, "--resume", "no/such/run", resume="no/such/run")
+    if name not in ATARI:
+        flags["env_id"] = "Pendulum-v1" if name in NAMES else "CartPole-v1"
+    refused(algo, tmp_path, "--capture-video", "pip install moviepy", **flags)
 
 
 @every_of(*NAMES[:1], *CLASSIC)
@@ -188,12 +193,12 @@ def test_environments(every, tmp_path, monkeypatch):
     """Would break: a traceback, an empty run folder."""
     ids = VECTOR if has(every, "env_backend") else []
     for env_id, word in ids + MORE[every.__name__]:
-        refused(every, tmp_path, "--env-id", env_id, word, env_id=env_id)
+        refused(every, tmp_path, "--env-id", word, env_id=env_id)
     if has(every, "env_backend"):
         box = every.__name__ in NAMES
         wrong, toy = ("CartPole-v1", "Counter-v0") if box else ("Pendulum-v1", "CounterDiscrete-v0")
-        refused(every, tmp_path, "--env-id", wrong, env_id=wrong, env_backend="envpool")
-        refused(every, tmp_path, "--env-id", toy, env_id=toy, env_backend="envpool")
+        refused(every, tmp_path, "--env-id", env_id=wrong, env_backend="envpool")
+        refused(every, tmp_path, "--env-id", env_id=toy, env_backend="envpool")
 
 
 class Unbounded(toy_envs.Counter):

@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from conftest import cheap, fake_atari, load, read_checkpoint, run_folder, spy, tiny
+from conftest import cheap, fake_atari, has, load, read_checkpoint, run_folder, spy, tiny
 
 
 @pytest.fixture
@@ -85,14 +85,15 @@ def test_training_and_evaluation_seeds_never_meet(name, tmp_path, monkeypatch):
         return original(*args, **kwargs)
 
     monkeypatch.setattr(algo, "make_envs", record)
-    for seed in (0, 1, 2, 3, 10, 12345, 107_295):
+    for seed in (0, 1, 2, 12345, 107_295):
         for resume in ("", "again"):
             folder, total = tmp_path / str(seed), 32
             if resume:
                 resume, total = str(run_folder(folder)), 96
             flags = {"seed": seed, "num_envs": 3, "eval_episodes": 4, "total_timesteps": total}
+            flags |= {"learning_starts": 9} if has(algo, "learning_starts") else {}
             algo.train(tiny(algo, folder, resume=resume, **flags))
-    assert len(training) == len(set(training)) == 3 * 2 * 7  # a resumed run has new episodes, too
+    assert len(training) == len(set(training)) == 3 * 2 * 5  # a resumed run has new episodes, too
     assert evaluation and not set(training) & set(evaluation)
     assert max(training + evaluation) < 2**31
 

@@ -1,22 +1,36 @@
-"""scripts/probe.py: it passes what is right, names what is wrong, and says so when a file is none of ours.
+"""scripts/probe.py: it leaves right modifications alone, ranks what it finds, and says so when a file is none of ours.
 
-tests/mutations holds the list of mistakes that it must catch."""
+tests/mutations holds the mistakes that it must catch; changes.txt the right modifications that it must not."""
 
+import importlib.util
 import inspect
 import json
-import subprocess
+import re
 import sys
+import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 from ale_py import AtariVectorEnv
-from conftest import ALGOS, ROOT, command_line
-from probing import environments, run
+from conftest import ROOT, command_line, script
 
 PROBE = ROOT / "scripts" / "probe.py"
+HEAD = re.compile(r"# (?P<name>[\w-]+), of: (?P<file>\w+)(?P<all> all)?: .+")
 
 
-def probe(*flags, cwd) -> tuple[int, str, str]:
+def load_probe():
+    spec = importlib.util.spec_from_file_location("probe", PROBE)
+    module = sys.modules["probe"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+probe = load_probe()
+from probing import environments, run  # noqa: E402
+
+
+def run_probe(*flags, cwd) -> tuple[int, str, str]:
     process = command_line(*flags, script=PROBE, cwd=cwd)
     out, err = process.communicate(timeout=900)
     return process.returncode, out, err
@@ -24,104 +38,115 @@ def probe(*flags, cwd) -> tuple[int, str, str]:
 
 def edited(name: str, *edits: tuple[str, str]) -> str:
     """Text of an algorithm's file with each edit made, which must apply exactly once."""
-    text = (ALGOS / f"{name}.py").read_text()
+    text = script(name).read_text()
     for old, new in edits:
-        assert text.count(old) == 1, old
+        assert text.count(old) == 1, f"the edit does not apply, the file has changed: {old}"
         text = text.replace(old, new)
     return text
 
 
-def test_agent_of_the_notes(tmp_path):
-    """The Pendulum agent that never learned: (n,) - (n, 1), GAE without a mask, the critic at 1e-5, one full batch."""
-    groups = "[dict(params=[*agent.actor_mean.parameters(), agent.actor_logstd]),"
-    groups += " dict(params=agent.critic.parameters(), lr=1e-5)]"
-    text = edited(
-        "ppo_continuous",
-        ("logratio = logprob - old_logprob", "logratio = logprob - old_logprob.unsqueeze(1)"),
-        (" * (1 - dones[t]) * advantages[-1]", " * advantages[-1]"),
-        ("torch.optim.Adam(agent.parameters(),", f"torch.optim.Adam({groups},"),
-        ("num_envs: int = 64", "num_envs: int = 1"),
-        ("num_steps: int = 64", "num_steps: int = 2048"),
-        ("num_minibatches: int = 2", "num_minibatches: int = 1"),
-    )
-    (tmp_path / "pendulum.py").write_text(text)
-    exact = [name for name in checks(tmp_path) if not name.startswith("learns")]
-    status, out, err = probe("pendulum.py", "--json", "--only", *exact, cwd=tmp_path)
-    failed = {row["check"]: row for row in json.loads(out) if not row["passed"]}
-    assert (status, err) == (1, "")
-    # a ratio that is a matrix also spoils what is logged
-    told = {"gae", "rows-are-independent", "clipping", "advantages", "annealing"}
-    assert told <= set(failed) <= told | {"logged-losses", "target-kl"}
-    assert failed["rows-are-independent"]["section"] == "update"
-    assert "(n, 1)" in failed["rows-are-independent"]["hint"]
-    assert (
-        failed["gae"]["section"] == "compute_gae" and "no mask of `done`" in failed["gae"]["hint"]
-    )
-    assert "never learns" in failed["annealing"]["hint"]
+def read_changes() -> list[dict]:
+    """Name, file, whether all checks are run, and the edits of each right modification."""
+    changes = []
+    for block in re.split(r"\n(?=# )", Path(__file__).with_name("changes.txt").read_text())[1:]:
+        head, body = block.rstrip().split("\n", 1)
+        edits = []
+        for pair in body.split("\n\n"):
+            lines = pair.split("\n")
+            edits.append(tuple("\n".join(x[1:] for x in lines if x[:1] == s) for s in "-+"))
+        changes.append(HEAD.fullmatch(head).groupdict() | {"edits": edits})
+    return changes
 
 
-def checks(folder) -> list[str]:
-    """Names of all checks."""
-    status, out, err = probe(ALGOS / "ppo_continuous.py", "--list", cwd=folder)
+def findings(file: Path, learned: bool) -> list:
+    """What the probe says about a file, without the learned checks or with them."""
+    with warnings.catch_warnings(action="ignore"):
+        subject = probe.open_subject(file, seed=1)
+        trained = probe.run_check(subject, "trains")
+        if trained.verdict != "passes":
+            return [trained]
+        names = [name for name in probe.CHECKS if subject.applies(name)]
+        return probe.run_all(subject, [n for n in names if learned or not n.startswith("learns-")])
+
+
+CHANGES = read_changes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change["name"])
+def test_right_modification_is_not_called_broken(change, tmp_path):
+    """Would break: a check that takes the published algorithm for the only right one, or the
+    probe's own assumptions for the file's."""
+    (tmp_path / "changed.py").write_text(edited(change["file"], *change["edits"]))
+    results = findings(tmp_path / "changed.py", learned=bool(change["all"]))
+    assert not [result for result in results if result.verdict == "broken"]
+    assert len([result for result in results if result.verdict == "could not check"]) <= 2
+    assert len({change["name"] for change in CHANGES}) == len(CHANGES) >= 20
+
+
+def test_question(tmp_path):
+    """Would break: a modification that is passed over in silence, or that fails without --strict."""
+    adam = "torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)"
+    adamw = "torch.optim.AdamW(agent.parameters(), lr=args.learning_rate, weight_decay=0.01)"
+    (tmp_path / "mine.py").write_text(edited("ppo_continuous", (adam, adamw)))
+    status, out, err = run_probe("mine.py", "--only", "optimiser", "gae", cwd=tmp_path)
     assert (status, err) == (0, "")
-    return [line.split()[0] for line in out.splitlines()]
+    assert out.startswith("mine.py: differs (1 differs, 1 passes)")
+    assert "the optimiser is AdamW with weight decay 0.01; is that what you meant?" in out
+    assert run_probe("mine.py", "--only", "optimiser", "--strict", cwd=tmp_path)[0] == 1
 
 
-def test_learned_checks_catch_it_too(tmp_path):
-    """Would break: thresholds so wide that an agent which learns nothing passes. The others are in the test below."""
-    dead = edited(
-        "ppo_continuous", ("            loss.backward()\n", "            (0 * loss).backward()\n")
+def test_most_likely_cause_comes_first(tmp_path):
+    """Would break: a list in the order of the checks alone, consequences shown as causes, text cut off."""
+    text = edited(
+        "ppo_continuous", (" * (1 - dones[t]) * advantages[t + 1]", " * advantages[t + 1]")
     )
-    (tmp_path / "dead.py").write_text(dead)
-    below = {
-        "endless-value",
-        "discounting",
-        "behind-an-offset",
-        "while-observations-drift",
-        "delayed-reward",
-    }
-    learned = {name for name in checks(tmp_path) if name.startswith("learns")} - {
-        f"learns-{name}" for name in below
-    }
-    assert len(learned) == 4
-    status, out, _ = probe("dead.py", "--json", "--only", *learned, cwd=tmp_path)
-    assert status == 1 and [row["check"] for row in json.loads(out) if row["passed"]] == []
+    (tmp_path / "wrong.py").write_text(text)
+    only = ("gae", "seeds", "learns-delayed-reward", "learns-discounting")
+    status, out, _ = run_probe("wrong.py", "--only", *only, cwd=tmp_path)
+    lines = out.splitlines()
+    assert status == 1 and lines[0].startswith("wrong.py: broken (")
+    assert lines[2].startswith("broken: compute_gae, gae")
+    assert lines[3].strip() == "the recursion runs on over the ends of episodes: no mask of `done`"
+    assert "broken: " not in "\n".join(lines[4:]), (
+        "a learned failure is no cause beside an exact one"
+    )
+    status, out, _ = run_probe("wrong.py", "--only", "gae", "--json", cwd=tmp_path)
+    keys = ["check", "expected", "explained_by", "hint", "measured", "section", "verdict"]
+    assert status == 1 and [sorted(row) for row in json.loads(out)] == [keys]
+
+
+def test_check_that_raises(tmp_path):
+    """Would break: an error of the probe's shown as the file's, or with a hint for something else."""
+    head, start, body = script("ppo_continuous").read_text().partition("def compute_gae(")
+    text = head + start + body.replace("rewards", "r_", 1).replace("len(rewards)", "len(r_)", 1)
+    text = text.replace("deltas = rewards +", "deltas = r_ +")
+    (tmp_path / "renamed.py").write_text(text)
+    status, out, _ = run_probe("renamed.py", "--only", "gae", cwd=tmp_path)
+    assert status == 0 and out.startswith("renamed.py: could not check")
+    assert "compute_gae takes r_, values, terminateds, dones, gamma, gae_lambda" in out
 
 
 @pytest.mark.parametrize(
     ("mistake", "check"),
     [
-        (("agent.normalize(obs), terminateds if", "agent.normalize(obs), dones if"), "learns-endless-value"),
+        (("terminal = terminated if args.bootstrap_truncation else done", "terminal = done"), "learns-endless-value"),
         (("gamma * values[1:] * (1 - terminateds)", "values[1:] * (1 - terminateds)"), "learns-discounting"),
-        (("return x if self.args.norm_obs else obs", "return obs"), "learns-behind-an-offset"),
-        (("agent.obs_rms.update(obs[:-1][valids])", "agent.obs_rms.count or agent.obs_rms.update(obs[:-1][valids])"),
-         "learns-while-observations-drift"),
-        (("+ gamma * gae_lambda * (1 - dones[t]) * advantages[-1]", "+ gamma * gae_lambda * dones[t] * advantages[-1]"),
-         "learns-delayed-reward"),
+        (("        if not self.args.norm_obs:\n", "        if True:\n"), "learns-behind-an-offset"),
+        (("            loss.backward()\n", "            (0 * loss).backward()\n"), "learns-better-action"),
+        (("            loss.backward()\n", "            (0 * loss).backward()\n"), "learns-action-of-observation"),
+        (("            loss.backward()\n", "            (0 * loss).backward()\n"), "learns-constant-value"),
+        (("            loss.backward()\n", "            (0 * loss).backward()\n"), "learns-value-of-observation"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
 def test_learned_check_of_its_mistake(mistake, check, tmp_path):
     """Would break: a learned check that its own mistake passes."""
     (tmp_path / "wrong.py").write_text(edited("ppo_continuous", mistake))
-    status, out, _ = probe("wrong.py", "--only", check, cwd=tmp_path)
-    assert status == 1 and f"FAIL  {check}" in out
-
-
-def test_output(tmp_path):
-    """Would break: a failure without its section and hint; JSON that is none; a check that --only does not keep out."""
-    text = edited("ppo_continuous", ("policy_loss = -torch.min(", "policy_loss = torch.min("))
-    (tmp_path / "wrong.py").write_text(text)
-    status, out, err = probe("wrong.py", "--only", "clipping", "gae", cwd=tmp_path)
-    lines = out.splitlines()
-    assert (status, err, len(lines)) == (1, "", 5)
-    assert lines[1].startswith("pass  gae") and lines[2].startswith("FAIL  clipping")
-    assert lines[3].strip() == "look at update: the sign of the policy loss: it lowers good actions"
-    assert lines[4].startswith("2 checks, 1 failed")
-    status, out, _ = probe("wrong.py", "--only", "gae", "--json", cwd=tmp_path)
-    assert status == 0 and [sorted(row) for row in json.loads(out)] == [
-        ["check", "expected", "hint", "measured", "passed", "section"]
-    ]
+    subject = probe.open_subject(tmp_path / "wrong.py", seed=1)
+    subject.suspect = True  # no need to try whether it is only slow
+    assert probe.run_check(subject, "trains").verdict == "passes"
+    assert probe.run_check(subject, check).verdict == "broken"
 
 
 @pytest.mark.parametrize(
@@ -129,45 +154,47 @@ def test_output(tmp_path):
     [
         (None, [], "wrong.py does not exist"),
         ("import nothing_of_this_name", [], "cannot be imported (ModuleNotFoundError"),
-        (
-            "x = 1",
-            [],
-            "evaluate, train, compute_gae or n_step_returns or compute_returns or td_target",
-        ),
+        ("x = 1", [], "compute_gae or n_step_returns or compute_returns or td_target"),
         ("x = 1", ["--only", "gea"], "--only gea: no such check; --list shows them"),
     ],
 )
 def test_bad_input(text, flags, words, tmp_path):
     if text is not None:
         (tmp_path / "wrong.py").write_text(text)
-    status, out, err = probe("wrong.py", *flags, cwd=tmp_path)
+    status, out, err = run_probe("wrong.py", *flags, cwd=tmp_path)
     assert (status, out, len(err.splitlines())) == (2, "", 1) and words in err
 
 
 def test_file_that_does_not_run(tmp_path):
     """Would break: forty failures in place of the one that matters."""
-    text = edited(
-        "ppo_continuous", ("    started, (train_backend", "    1 / 0\n    started, (train_backend")
-    )
+    start = "    torch.set_num_threads(args.torch_threads)\n"
+    text = edited("ppo_continuous", (start, start + "    1 / 0\n"))
     (tmp_path / "wrong.py").write_text(text)
-    done = subprocess.run(
-        [sys.executable, PROBE, "wrong.py"], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert (
-        done.returncode == 1
-        and done.stdout.count("FAIL") == 1
-        and "ZeroDivisionError" in done.stdout
-    )
+    status, out, _ = run_probe("wrong.py", cwd=tmp_path)
+    assert status == 1 and "1 checks" in out and "ZeroDivisionError: division by zero" in out
 
 
 def test_check_of_another_kind(tmp_path):
     """Would break: a check that is silently left out, or run on a file that it does not fit."""
-    status, out, err = probe(ALGOS / "dqn_atari.py", "--only", "gae", cwd=tmp_path)
+    status, out, err = run_probe(script("dqn"), "--only", "gae", cwd=tmp_path)
     assert (status, out) == (2, "") and "--only gae: not for a file such as" in err
-    _, out, _ = probe(ALGOS / "dqn_atari.py", "--list", cwd=tmp_path)
+    _, out, _ = run_probe(script("dqn"), "--list", cwd=tmp_path)
     names = {line.split()[0] for line in out.splitlines()}
-    assert {"td-target", "replay-rows", "logging", "learns-life-lost"} <= names
-    assert not {"gae", "clipping", "density", "normaliser"} & names
+    assert {"td-target", "replay-rows", "logging"} <= names
+    assert not {"gae", "clipping", "density", "normaliser", "learns-life-lost"} & names
+
+
+def test_page_names_every_check():
+    """Would break: docs/probe.md left behind by the checks or the kinds of files."""
+    page = (ROOT / "docs" / "probe.md").read_text()
+    rows = []
+    for name, check in probe.CHECKS.items():
+        kinds = " ".join(sorted(check.kinds)) or "all"
+        about = " ".join(check.function.__doc__.split())
+        rows.append(f"| `{name}` | {check.section} | {kinds} | {about} |")
+    assert [line for line in page.splitlines() if line.startswith("| `")] == rows
+    table = sys.modules["probing.subject"].KINDS
+    assert all(f"| {word} | {what} |" in page for word, (what, _) in table.items())
 
 
 def played(envs, steps: int) -> list[tuple]:
@@ -176,9 +203,8 @@ def played(envs, steps: int) -> list[tuple]:
     rows = [(0, False, False, info["lives"][0], obs)]
     for _ in range(steps):
         obs, reward, terminated, truncated, info = envs.step(np.ones(envs.num_envs, np.int64))
-        rows.append(
-            (float(reward[0]), bool(terminated[0]), bool(truncated[0]), info["lives"][0], obs)
-        )
+        ends = bool(terminated[0]), bool(truncated[0])
+        rows.append((float(reward[0]), *ends, info["lives"][0], obs))
     return [
         (*row[:4], [not frame.any() for frame in row[4][0]], row[4].dtype, row[4].shape)
         for row in rows
@@ -190,15 +216,9 @@ def test_games_are_like_atari():
     real = AtariVectorEnv(
         game="breakout", num_envs=2, reward_clipping=False, max_num_frames_per_episode=60
     )
-    games = (
-        played(real, 60),
-        played(environments.AtariVector(environments.Arcade, "breakout", 2), 60),
-    )
-    assert (
-        real.metadata["autoreset_mode"]
-        == environments.AtariVector(environments.Arcade, "", 1).metadata["autoreset_mode"]
-    )
-    for rows in games:
+    ours = environments.AtariVector(environments.Arcade, "breakout", 2)
+    assert real.metadata["autoreset_mode"] == ours.metadata["autoreset_mode"]
+    for rows in (played(real, 60), played(ours, 60)):
         lives = rows[0][3]
         assert {row[5:] for row in rows} == {(np.dtype(np.uint8), (2, 4, 84, 84))}
         assert rows[0][4] == [True, True, True, False]
@@ -209,29 +229,3 @@ def test_games_are_like_atari():
             assert rows[k + 1][:5] == (0.0, False, False, lives, [True, True, True, False])
     parameters = inspect.signature(AtariVectorEnv).parameters
     assert all(parameters[name].default == value for name, value in run.ATARI_DEFAULTS.items())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("mistake", "check"),
-    [
-        (
-            ("ends = terminateds if args.bootstrap_truncation else dones", "ends = dones"),
-            "learns-endless-value",
-        ),
-        (
-            ("terminated | life_lost if args.terminal_on_life_loss else terminated", "terminated"),
-            "learns-life-lost",
-        ),
-        (
-            ("gamma * next_return * (1 - terminateds[t])", "next_return * (1 - terminateds[t])"),
-            "learns-discounting",
-        ),
-        (("policy_loss = -(weight", "policy_loss = (weight"), "learns-action-of-observation"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_learned_check_of_its_mistake_in_pixels(mistake, check, tmp_path):
-    (tmp_path / "wrong.py").write_text(edited("a2c_atari", mistake))
-    status, out, _ = probe("wrong.py", "--only", check, cwd=tmp_path)
-    assert status == 1 and f"FAIL  {check}" in out

@@ -135,16 +135,16 @@ def test_resume_from_the_command_line(every, tmp_path):
     every.train(tiny(every, tmp_path, env_id=env_id, seed=3, gamma=0.9))
     run = run_folder(tmp_path)
     first = read_checkpoint(run)["global_step"]
-    flags = ["--resume", run, "--total-timesteps", 6000, "--runs-dir", tmp_path / "other"]
+    flags = ["--resume", run, "--total-timesteps", 128, "--runs-dir", tmp_path / "other"]
     process = command_line(*flags, "--learning-rate", 1e-4, script=file, cwd=tmp_path)
     _, errors = process.communicate(timeout=180)
     assert process.returncode == 0, errors
     assert run_folder(tmp_path) == run and not (tmp_path / "other").exists()
     summary = json.loads((run / "summary.json").read_text())
-    assert summary["global_step"] == read_checkpoint(run)["global_step"] >= 6000 > first
+    assert summary["global_step"] == read_checkpoint(run)["global_step"] >= 128 > first
     used = summary["args"]
     assert (used["seed"], used["gamma"], used["num_envs"]) == (3, 0.9, 2)  # as saved
-    assert (used["total_timesteps"], used["learning_rate"]) == (6000, 1e-4)  # as given
+    assert (used["total_timesteps"], used["learning_rate"]) == (128, 1e-4)  # as given
     key = "losses/td_loss" if every.__name__ == "dqn" else "losses/value_loss"
     steps = [step for step, _ in scalars(run)[key]]
     assert steps == sorted(set(steps)) and steps[-1] == summary["global_step"]
@@ -211,7 +211,7 @@ def test_best_model(every, monkeypatch, tmp_path):
     def note(*args, **kwargs):
         seeds.append(signature.bind(*args, **kwargs).arguments["seed"])
 
-    def evaluate(agent, envs, obs):
+    def evaluate(agent, envs, *_):
         weights = {key: value.clone() for key, value in agent.state_dict().items()}
         seen.append((weights, seeds[-1]))
         return np.full(envs.num_envs, next(scores))
@@ -240,8 +240,9 @@ def test_best_model_survives_a_resume(every, monkeypatch, tmp_path, given):
     the best one was, or takes its score on other episodes for the bar and keeps a worse one."""
     scores, known = iter([3.0, 9.0, 5.0, 4.0, 7.0, 2.0, 6.0, 11.0, 8.0, 1.0]), {}
 
-    def evaluate(agent, envs, obs):
-        key = torch.nn.utils.parameters_to_vector(agent.parameters()).detach().numpy().tobytes()
+    def evaluate(agent, envs, *_):
+        key = torch.cat([weight.detach().flatten() for weight in agent.parameters()])
+        key = key.numpy().tobytes()
         if key not in known:
             known[key] = next(scores)
         return np.full(envs.num_envs, known[key])
@@ -280,8 +281,9 @@ def test_stop_saves_first(every, monkeypatch, tmp_path, capsys, number, where):
     step = read_checkpoint(run)["global_step"]
     assert f"step {step};" in capsys.readouterr().err
     evaluated = scalars(run).get("eval/episodic_return", [])
-    assert [at for at, _ in evaluated] == ([] if where == "train" else [step])
-    assert step // (40 * factor) == (where == "evaluate")
+    passed = step // (40 * factor)
+    assert [at for at, _ in evaluated] == [step] * passed and passed <= 1
+    assert passed or where == "train"
     assert not (run / "summary.json").exists()
 
 
@@ -404,7 +406,7 @@ def test_foreign_checkpoint(tmp_path, kind):
 def test_a_file_of_a_run_is_no_run(tmp_path, name):
     """Would break: --resume RUN/best.pt that ends in a traceback, after a folder of its own was made."""
     algo = load("dqn")
-    algo.train(tiny(algo, tmp_path, eval_frequency=30))
+    algo.train(tiny(algo, tmp_path, env_id="CartPole-v1"))
     before, path = contents(tmp_path), run_folder(tmp_path) / name
     assert path.exists()
     process = command_line("--resume", path, script=script("dqn"), cwd=tmp_path)

@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 from dataclasses import fields
+from functools import partial
 from types import SimpleNamespace
 
 import gymnasium as gym
@@ -82,7 +83,8 @@ def test_an_id_with_a_module_or_a_slash(every, tmp_path, registered):
     """Would break: a run that hides in a folder of its own, or in one that some systems cannot name."""
     slash = "ALE/Breakout-v5"
     if every.__name__ not in ATARI:
-        slash = registered("tests/Counter-v0", lambda: gym.make(toy(every)).unwrapped)
+        spec = gym.spec(toy(every))
+        slash = registered("tests/Counter-v0", partial(spec.entry_point, **spec.kwargs))
         every.train(tiny(every, tmp_path / "module", env_id=f"toy_envs:{toy(every)}"))
         assert run_folder(tmp_path / "module").name.startswith(f"toy_envs-{toy(every)}__")
     every.train(tiny(every, tmp_path, env_id=slash))
@@ -164,11 +166,11 @@ def test_videos(every, tmp_path):
     records nothing, or another episode."""
     imageio = pytest.importorskip("imageio.v3")
     env_id = "Pendulum-v1" if every.__name__ in NAMES else "CartPole-v1"
-    flags = {"env_id": env_id, "capture_video": True, "eval_episodes": 1}
+    flags = {"env_id": env_id, "capture_video": True, "eval_episodes": 1, "eval_max_steps": 600}
     summary = every.train(tiny(every, tmp_path, **flags))
     (film,) = (run_folder(tmp_path) / "videos").rglob("*.mp4")
     length = 200 if every.__name__ in NAMES else summary["eval_returns"][0]
-    assert len(imageio.imread(film)) == length + 1
+    assert abs(len(imageio.imread(film)) - (length + 1)) <= 1  # its length is rounded
 
 
 class Terminal:
@@ -254,7 +256,7 @@ def test_extension_is_documented(every, capsys):
         every.tyro.cli(every.Args, args=["--help"])
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     (words,) = re.findall(rf"{flag('total_timesteps')} (.*?) --", text)
-    assert "resume" in words and ("rise" in words or "stretch" in words)
+    assert "schedules stretch" in words
 
 
 def test_command_in_the_docstring(every):

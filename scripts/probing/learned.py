@@ -19,7 +19,13 @@ def settings(subject: Subject) -> dict:
     if "vector" in subject.kinds and "policy" in subject.kinds:
         return common | {"num_envs": 16, "num_steps": 16, "num_minibatches": 4, "update_epochs": 4,
                          "total_timesteps": 20_000, "learning_rate": 3e-3, "max_grad_norm": 0.5}  # fmt: skip
-    common |= {"num_envs": 8, "anneal_lr": False, "learning_rate": 1e-3, "ent_coef": 0.02, "max_grad_norm": 0.5}
+    common |= {
+        "num_envs": 8,
+        "anneal_lr": False,
+        "learning_rate": 1e-3,
+        "ent_coef": 0.02,
+        "max_grad_norm": 0.5,
+    }
     if "ratio" in subject.kinds:
         return common | {"num_steps": 8, "num_minibatches": 2, "update_epochs": 4, "total_timesteps": 960,
                          "clip_vloss": False, "vf_coef": 0.5, "anneal_lr": True}  # fmt: skip
@@ -38,7 +44,9 @@ def settled(subject: Subject) -> dict:
     return {"total_timesteps": 4000 if "n-step" in subject.kinds else 1920}
 
 
-def learn(subject: Subject, name: str, *histories: list[float], **flags) -> tuple[np.ndarray, np.ndarray]:
+def learn(
+    subject: Subject, name: str, *histories: list[float], **flags
+) -> tuple[np.ndarray, np.ndarray]:
     """Trains on Probe{name}-v0; the values, and the best actions as the environment gets them, after `histories`."""
     module = subject.load()
     # RPO's noise is the algorithm: here it is on
@@ -52,7 +60,9 @@ def learn(subject: Subject, name: str, *histories: list[float], **flags) -> tupl
     with patch.object(module, "evaluate", spy), patch.object(module, "SummaryWriter", Recorder):
         subject.train(module, subject.args(module, env_id=f"Probe{name}-v0", **given))
     pixels = "pixels" in subject.kinds
-    obs = [stack(*history) if pixels else np.array(history[-1:], np.float32) for history in histories]
+    obs = [
+        stack(*history) if pixels else np.array(history[-1:], np.float32) for history in histories
+    ]
     with torch.no_grad():
         x = subject.seen(agents[-1], np.stack(obs))
         best = subject.best(agents[-1], x).numpy()
@@ -60,11 +70,23 @@ def learn(subject: Subject, name: str, *histories: list[float], **flags) -> tupl
         return subject.value(agents[-1], x).numpy(), actions
 
 
-def learns(subject: Subject, what: str, right: list, limit: float, mistake: str, name: str, *histories, **flags) -> Finding:
+def learns(
+    subject: Subject,
+    what: str,
+    right: list,
+    limit: float,
+    mistake: str,
+    name: str,
+    *histories,
+    **flags,
+) -> Finding:
     """The value or the action after each history is near the right one: with the file's own learning rate or, where it
     learns nothing in so few steps, with another one, and in the end with three times as many."""
     probes = settings(subject)
-    own, steps = getattr(subject.module.Args, "learning_rate", probes["learning_rate"]), probes["total_timesteps"]
+    own, steps = (
+        getattr(subject.module.Args, "learning_rate", probes["learning_rate"]),
+        probes["total_timesteps"],
+    )
     steps = flags.pop("total_timesteps", steps)
     trials = [(own, 1), (probes["learning_rate"], 1)]
     if subject.slow_learner:  # an earlier check has seen that its own rate is too small here
@@ -74,7 +96,9 @@ def learns(subject: Subject, what: str, right: list, limit: float, mistake: str,
     expected = ", ".join(f"{number:.2f}" for number in right) + f" +- {limit}"
     found = []
     for rate, times in dict.fromkeys(trials):
-        values, actions = learn(subject, name, *histories, learning_rate=rate, total_timesteps=times * steps, **flags)
+        values, actions = learn(
+            subject, name, *histories, learning_rate=rate, total_timesteps=times * steps, **flags
+        )
         ours = values if what == "value" else actions
         measured = f"{what} " + ", ".join(f"{float(number):.2f}" for number in ours)
         if np.abs(np.array(ours) - right).max() < limit:
@@ -91,7 +115,15 @@ def learns(subject: Subject, what: str, right: list, limit: float, mistake: str,
 @check("update")
 def learns_constant_value(subject: Subject) -> Finding:
     """One step that pays 1: the value is 1."""
-    return learns(subject, "value", [1.0], 0.1, "the value network does not learn a constant", "Constant", START)
+    return learns(
+        subject,
+        "value",
+        [1.0],
+        0.1,
+        "the value network does not learn a constant",
+        "Constant",
+        START,
+    )
 
 
 @check("Agent")
@@ -107,14 +139,27 @@ def learns_discounting(subject: Subject) -> Finding:
     """Two steps, the second pays 1, gamma 0.9: the values are 0.9 and 1 (pixels: 0.5, 0.5 and 1)."""
     mistake = "the value of a state is not gamma times that of the next"
     if "pixels" in subject.kinds:
-        return learns(subject, "value", [0.5, 1.0], 0.2, mistake, "TwoSteps", START, LATER, gamma=0.5, **settled(subject))
+        return learns(
+            subject,
+            "value",
+            [0.5, 1.0],
+            0.2,
+            mistake,
+            "TwoSteps",
+            START,
+            LATER,
+            gamma=0.5,
+            **settled(subject),
+        )
     return learns(subject, "value", [0.9, 1.0], 0.07, mistake, "TwoSteps", START, LATER)
 
 
 @check("update")
 def learns_better_action(subject: Subject) -> Finding:
     """One step; the best action is 0.5."""
-    return learns(subject, "action", [0.5], 0.2, "the policy does not find the better action", "Better", START)
+    return learns(
+        subject, "action", [0.5], 0.2, "the policy does not find the better action", "Better", START
+    )
 
 
 @check("Agent")
@@ -130,22 +175,36 @@ def learns_endless_value(subject: Subject) -> Finding:
     mistake = "the value is not that of rewards without an end"
     if "pixels" in subject.kinds:
         flags = {"gamma": 0.5} | settled(subject)
-        return learns(subject, "value", [2.0, 2.0], 0.5, mistake, "Brief", 4 * LEFT, 4 * RIGHT, **flags)
-    return learns(subject, "value", [10.0, 10.0], 1.0, mistake, "Endless", LEFT, RIGHT, total_timesteps=40_000)
+        return learns(
+            subject, "value", [2.0, 2.0], 0.5, mistake, "Brief", 4 * LEFT, 4 * RIGHT, **flags
+        )
+    return learns(
+        subject, "value", [10.0, 10.0], 1.0, mistake, "Endless", LEFT, RIGHT, total_timesteps=40_000
+    )
 
 
 @check("train", of="atari")
 def learns_life_lost(subject: Subject) -> Finding:
     """Two steps that pay 1 and 0.5, with a lost life in between: the values are 1 and 0.5."""
     mistake = "the values are not those of lives that end with the step"
-    return learns(subject, "value", [1.0, 0.5], 0.35, mistake, "LifeLost", START, LATER, **settled(subject))
+    return learns(
+        subject, "value", [1.0, 0.5], 0.35, mistake, "LifeLost", START, LATER, **settled(subject)
+    )
 
 
 @check("compute_gae")
 def learns_delayed_reward(subject: Subject) -> Finding:
     """The first of two actions decides what the second step pays."""
     name = "Told" if "q-learning" in subject.kinds else "Delayed"
-    return learns(subject, "action", [0.5], 0.2, "an action gets no credit for what the next step pays", name, START)
+    return learns(
+        subject,
+        "action",
+        [0.5],
+        0.2,
+        "an action gets no credit for what the next step pays",
+        name,
+        START,
+    )
 
 
 @check("Agent", of="normaliser")
@@ -160,4 +219,6 @@ def learns_while_observations_drift(subject: Subject) -> Finding:
     """20,000 one-step episodes in 16 environments drift by 0.012 x 1250 = 15, while the two observations are 2 apart:
     statistics of the beginning would clip both to the same number. An entropy bonus keeps the policy from settling."""
     mistake = "it does not follow observations that drift"
-    return learns(subject, "action", [-0.5, 0.5], 0.3, mistake, "Drift", [15 - 1.0], [15 + 1.0], ent_coef=0.05)
+    return learns(
+        subject, "action", [-0.5, 0.5], 0.3, mistake, "Drift", [15 - 1.0], [15 + 1.0], ent_coef=0.05
+    )

@@ -50,8 +50,12 @@ def returns_again(subject: Subject, *needed: str, **constants: float) -> tuple:
     generator = torch.Generator().manual_seed(subject.seed)
     kind = torch.randint(0, 6, (T, N), generator=generator)
     kind[1, 0], kind[2, 1] = 0, 1  # at least one of each
-    given = {"rewards": torch.randn(T, N, generator=generator), "terminateds": (kind == 0).float(),
-             "dones": (kind < 2).float(), "values": torch.randn(T + 1, N, generator=generator)}  # fmt: skip
+    given = {
+        "rewards": torch.randn(T, N, generator=generator),
+        "terminateds": (kind == 0).float(),
+        "dones": (kind < 2).float(),
+        "values": torch.randn(T + 1, N, generator=generator),
+    }
     known = {name: tensor for name, tensor in given.items() if name in call.arguments}
     if not {*needed} <= {*known}:
         raise Unable(f"{subject.returns_name} takes {', '.join(call.arguments)}")
@@ -83,9 +87,17 @@ def violated(subject: Subject, gamma: float) -> str:
     terminateds, dones = torch.zeros(T, N), torch.zeros(T, N)
     end, cut, column = T // 2, T // 4, 0  # a terminal state, and before it a truncation
     terminateds[end], dones[end], dones[cut] = 1.0, 1.0, 1.0
-    given = {"rewards": rewards, "values": values, "terminateds": terminateds, "dones": dones, "gamma": gamma}
+    given = {
+        "rewards": rewards,
+        "values": values,
+        "terminateds": terminateds,
+        "dones": dones,
+        "gamma": gamma,
+    }
     with torch.enable_grad():
-        ours = call.again(**{name: value for name, value in given.items() if name in call.arguments})
+        ours = call.again(
+            **{name: value for name, value in given.items() if name in call.arguments}
+        )
 
         def slope(t: int, of: torch.Tensor) -> torch.Tensor:
             grad = torch.autograd.grad(ours[t, column], of, retain_graph=True, allow_unused=True)[0]
@@ -115,15 +127,21 @@ def gae(subject: Subject) -> Finding:
     gamma, lam = 0.9, 0.6
     ours, r, te, do, v = returns_again(subject, *ROLLOUT, gamma=gamma, gae_lambda=lam)
     right = reference_gae((r, te, do), v, gamma, lam)
-    mistakes = {text: reference_gae(case, v, gamma, lam) for text, case in wrong_ends(r, te, do).items()}
+    mistakes = {
+        text: reference_gae(case, v, gamma, lam) for text, case in wrong_ends(r, te, do).items()
+    }
     mistakes |= {
         "the sign of the advantage": -right,
         "gamma and lambda are swapped": reference_gae((r, te, do), v, lam, gamma),
         "gamma is missing from the trace": reference_gae((r, te, do), v, gamma, lam / gamma),
     }
     choices = {
-        "lambda has no effect: these are returns minus values": reference_gae((r, te, do), v, gamma, 1.0),
-        "lambda has no effect: these are errors of one step": reference_gae((r, te, do), v, gamma, 0.0),
+        "lambda has no effect: these are returns minus values": reference_gae(
+            (r, te, do), v, gamma, 1.0
+        ),
+        "lambda has no effect: these are errors of one step": reference_gae(
+            (r, te, do), v, gamma, 0.0
+        ),
     }
     question = "the advantages are not those of equation 16, though they keep to their episodes"
     return invariant(subject, gamma, compare(ours, right, mistakes, choices, question))
@@ -143,7 +161,11 @@ def n_step_returns(subject: Subject) -> Finding:
     ours, r, te, do, v = returns_again(subject, *ROLLOUT, gamma=gamma)
     right = reference_gae((r, te, do), v, gamma, 1.0) + v[:-1]
     cases = wrong_ends(r, te, do)
-    cases["the rollout's last value is left out"] = (r, np.concatenate([te[:-1], np.ones_like(te[:1])]), do)
+    cases["the rollout's last value is left out"] = (
+        r,
+        np.concatenate([te[:-1], np.ones_like(te[:1])]),
+        do,
+    )
     mistakes = {text: reference_gae(case, v, gamma, 1.0) + v[:-1] for text, case in cases.items()}
     mistakes |= {
         "gamma is missing": reference_gae((r, te, do), v, 1.0, 1.0) + v[:-1],
@@ -165,8 +187,12 @@ def monte_carlo_returns(subject: Subject) -> Finding:
     mistakes = {
         "gamma is missing": reference_gae((r, none, none), zero, 1.0, 1.0),
         "the reward of the step itself is left out": right - r,
-        "the sum of the whole episode, with the rewards before the action": np.broadcast_to(right[:1], r.shape),
-        "rewards are summed from the start": reference_gae((r[::-1], none, none), zero, gamma, 1.0)[::-1],
+        "the sum of the whole episode, with the rewards before the action": np.broadcast_to(
+            right[:1], r.shape
+        ),
+        "rewards are summed from the start": reference_gae((r[::-1], none, none), zero, gamma, 1.0)[
+            ::-1
+        ],
         "the sign of the returns": -right,
     }
     question = "the returns are not the discounted sums of the rewards that follow"
@@ -223,16 +249,29 @@ def density(subject: Subject) -> Finding:
     finding = passes("mass 1.00, entropy as reported")
     for name, found in densities(subject).items():
         if found.shape != (len(found.grid),):
-            return broken(f"log-probabilities {found.shape}", f"({len(found.grid)},)", "sum over action dimensions")
+            return broken(
+                f"log-probabilities {found.shape}",
+                f"({len(found.grid)},)",
+                "sum over action dimensions",
+            )
         entropy = float(found.entropy.double().mean())
         theirs = float(-(found.weight * found.logprob.clamp(min=-1e4)).sum())
         measured = f"{name} mass {found.mass:.3f}, entropy {entropy:.2f}".strip()
         expected = f"1 +- 0.03, {theirs:.2f} +- 0.03"
-        squares = found.logprob.mul(2).exp() * (found.weights["action"] / found.logprob.exp()).nan_to_num()
+        squares = (
+            found.logprob.mul(2).exp()
+            * (found.weights["action"] / found.logprob.exp()).nan_to_num()
+        )
         if abs(found.mass - 1) > 0.03:
             averaged = abs(float(squares.sum()) - 1) < 0.03
-            mistake = "log-probabilities are averaged over action dimensions, not summed" if averaged else ""
-            finding = broken(measured, expected, mistake or "the log-probability is not that of a density")
+            mistake = (
+                "log-probabilities are averaged over action dimensions, not summed"
+                if averaged
+                else ""
+            )
+            finding = broken(
+                measured, expected, mistake or "the log-probability is not that of a density"
+            )
         elif abs(entropy - theirs) > 0.03 and finding.verdict == "passes":
             question = "the entropy is not that of the density whose log-probability is reported"
             finding = differs(measured, expected, question)
@@ -266,7 +305,9 @@ def probabilities(subject: Subject) -> Finding:
     errors = largest(mass, torch.ones(32)), largest(logprobs, alone), largest(entropy, theirs)
     measured = "mass {:.1e}, rows {:.1e}, entropy {:.1e} off".format(*errors)
     if errors[0] > 1e-3:
-        return broken(measured, "below 1e-03", "the probabilities of all actions do not add up to 1")
+        return broken(
+            measured, "below 1e-03", "the probabilities of all actions do not add up to 1"
+        )
     if errors[1] > 1e-3:
         return broken(measured, "below 1e-03", "a row depends on the other rows")
     if largest(-entropy, theirs) < 1e-3 and errors[2] > 1e-3:
@@ -310,10 +351,16 @@ def bounds(subject: Subject) -> Finding:
         ours = np.asarray(agent.to_env(action)).reshape(len(action), -1)
     measured = f"{ours.min():.2f} to {ours.max():.2f}"
     if ours.min() < -0.5001 or ours.max() > 0.8001:
-        return broken(measured, "within -0.50 and 0.80", "what the environment gets leaves the action space")
+        return broken(
+            measured, "within -0.50 and 0.80", "what the environment gets leaves the action space"
+        )
     clipped, squashed = action.clamp(-0.5, 0.8), -0.5 + 1.3 * (action.tanh() + 1) / 2
     if min(largest(ours, clipped), largest(ours, squashed)) > 1e-3:
-        return differs(measured, "clipped or squashed", "the environment gets neither the clipped nor the squashed action")
+        return differs(
+            measured,
+            "clipped or squashed",
+            "the environment gets neither the clipped nor the squashed action",
+        )
     return passes(measured, "within -0.50 and 0.80")
 
 
@@ -329,15 +376,23 @@ def normaliser(subject: Subject) -> Finding:
     kept, mean, var = obs.clone(), agent.obs_rms.mean.double(), agent.obs_rms.var.double()
     ours = agent.normalize(obs).double()
     if not torch.equal(obs, kept):
-        return broken("the input changes", "it stays", "normalize writes into its input: stored observations change")
+        return broken(
+            "the input changes",
+            "it stays",
+            "normalize writes into its input: stored observations change",
+        )
     centred = kept.double() - mean
     right = (centred / (var + 1e-8).sqrt()).clamp(-10, 10)
     mistakes = {
-        "observations are divided by the variance, not its root": (centred / (var + 1e-8)).clamp(-10, 10),
+        "observations are divided by the variance, not its root": (centred / (var + 1e-8)).clamp(
+            -10, 10
+        ),
         "observations are not standardised": kept,
         "the mean is not subtracted": (kept / (var + 1e-8).sqrt()).clamp(-10, 10),
     }
-    return compare(ours, right, mistakes, {}, "normalize is not (obs - mean) / deviation, clipped to +-10")
+    return compare(
+        ours, right, mistakes, {}, "normalize is not (obs - mean) / deviation, clipped to +-10"
+    )
 
 
 @check("Agent", of="continuous", follows="density")
@@ -359,8 +414,16 @@ def scale(subject: Subject) -> Finding:
     steps = np.diff(entropies) / np.array([4.0, 2.0])
     measured = f"{steps[0]:.2f}, {steps[1]:.2f} for each 1"
     if squashed:  # its entropy is bounded
-        return passes(measured, "any") if steps[0] > 0.5 else differs(measured, "1 at small scales", QUESTION)
-    return passes(measured, "1.00") if np.abs(steps - 1).max() < 1e-3 else differs(measured, "1.00", QUESTION)
+        return (
+            passes(measured, "any")
+            if steps[0] > 0.5
+            else differs(measured, "1 at small scales", QUESTION)
+        )
+    return (
+        passes(measured, "1.00")
+        if np.abs(steps - 1).max() < 1e-3
+        else differs(measured, "1.00", QUESTION)
+    )
 
 
 QUESTION = "the scale of the action, or its entropy, is clamped or transformed"
@@ -372,7 +435,9 @@ def rpo_noise(subject: Subject) -> Finding:
     alpha = 0.4
     noisy, plain = (subject.agent(rpo_alpha=a, rpo_perturb_rollout=False) for a in (alpha, 0.0))
     if not (hasattr(noisy, "actor_mean") and hasattr(noisy, "actor_logstd")):
-        raise Unable("the agent has no actor_mean and actor_logstd, by which the probe reads the noise off")
+        raise Unable(
+            "the agent has no actor_mean and actor_logstd, by which the probe reads the noise off"
+        )
     x = subject.observations(1).expand(100_000, -1)
     with torch.no_grad():
         same = []
@@ -393,13 +458,17 @@ def rpo_noise(subject: Subject) -> Finding:
     measured = f"z^2 {ratio:.2f}, spread {spread:.2f}, z {middle:.2f}, acting {acting}"
     expected = "1.00, 1.00, 0.00, equal"
     if acting == "noisy":
-        return broken(measured, expected, "z is added while acting as well, without --rpo-perturb-rollout")
+        return broken(
+            measured, expected, "z is added while acting as well, without --rpo-perturb-rollout"
+        )
     if spread < 0.1 < ratio:
         return broken(measured, expected, "one draw of z serves the whole minibatch")
     if abs(middle) > 0.03:
         return broken(measured, expected, "z is not symmetric around 0")
     if max(abs(ratio - 1), abs(spread - 1)) > 0.03 or top > 2 * alpha**2 + 1e-4:
-        return differs(measured, expected, "z is not uniform in [-alpha, alpha] for each row and dimension")
+        return differs(
+            measured, expected, "z is not uniform in [-alpha, alpha] for each row and dimension"
+        )
     return passes(measured, expected)
 
 
@@ -412,7 +481,9 @@ def rpo_schedule(subject: Subject) -> Finding:
     if not hasattr(trace.first, "rpo_alpha"):
         raise Unable("the agent has no rpo_alpha")
     ours = [float(record["agent"].rpo_alpha) for record in trace.updates]
-    right = [0.4 - 0.3 * step / trace.args.total_timesteps for step in [0, *trace.steps]][: len(ours)]
+    right = [0.4 - 0.3 * step / trace.args.total_timesteps for step in [0, *trace.steps]][
+        : len(ours)
+    ]
     measured, expected = (f"{alpha[0]:.2f} to {alpha[-1]:.2f}" for alpha in (ours, right))
     if largest(ours, right) < 1e-3:
         return passes(measured, expected)
@@ -434,16 +505,27 @@ def rows_are_independent(subject: Subject) -> Finding:
     with torch.no_grad():
         whole, spoilt = float(mb.loss()), []
         again = abs(float(mb.loss()) - whole)  # a loss may draw
-        for name in set(mb.batch) - {"x", "next_obs", "valid"}:
+        for name in sorted(mb.drawn - {"valid"}):
             tensor = mb.batch[name]
-            other = 1 - tensor if name == "terminal" else tensor.roll(1, 0) + (tensor.is_floating_point() * 0.5)
-            if tensor.is_floating_point() and abs(float(mb.loss(**{name: other})) - whole) < 1e-6 + 2 * again:
+            other = (
+                1 - tensor
+                if name == "terminal"
+                else tensor.roll(1, 0) + (tensor.is_floating_point() * 0.5)
+            )
+            if (
+                tensor.is_floating_point()
+                and abs(float(mb.loss(**{name: other})) - whole) < 1e-6 + 2 * again
+            ):
                 continue  # the loss does not depend on it
             change = abs(float(mb.loss(**{name: tensor[order]})) - whole)
             spoilt += [name] if change < 1e-6 * max(1, abs(whole)) + again else []
     if spoilt:
-        mistake = "a broadcast such as (n,) - (n, 1), or one row for all: every row meets every other"
-        return broken(f"shuffled without effect: {', '.join(sorted(spoilt))}", "each has one", mistake)
+        mistake = (
+            "a broadcast such as (n,) - (n, 1), or one row for all: every row meets every other"
+        )
+        return broken(
+            f"shuffled without effect: {', '.join(sorted(spoilt))}", "each has one", mistake
+        )
     return passes("all rows keep together")
 
 
@@ -454,20 +536,30 @@ def own(mb: Minibatch, mine: torch.Tensor, other: torch.Tensor) -> list:
         return []
     mine, other = (
         torch.autograd.grad(output.sum(), parameters, retain_graph=True, allow_unused=True)
-        if output.requires_grad else [None] * len(parameters)
+        if output.requires_grad
+        else [None] * len(parameters)
         for output in (mine, other)
-    )  # fmt: skip
+    )
     return [p for p, a, b in zip(parameters, mine, other) if a is not None and b is None]
 
 
-def slopes(subject: Subject, mb: Minibatch, part: str, right, mistakes: dict, choices: dict, question: str) -> Finding:
-    """The gradient of the loss, by the parameters that only the policy (or the value) has, is that of a sum over rows of
-    slope x log-probability (or value): `right`, or what a mistake would give."""
+def slopes(
+    subject: Subject, mb: Minibatch, part: str, right, mistakes: dict, choices: dict, question: str
+) -> Finding:
+    """The gradient of the loss, by the parameters that only the policy (or the value) has, is that of a sum over
+    rows of slope x log-probability (or value): `right`, or what a mistake would give."""
     x = mb.batch["x"]
-    outputs = {"logprob": subject.act(mb.agent, x, mb.batch["action"])[1], "value": subject.value(mb.agent, x)}
+    outputs = {
+        "logprob": subject.act(mb.agent, x, mb.batch["action"])[1],
+        "value": subject.value(mb.agent, x),
+    }
     output = outputs.pop(part)
     if output.shape != (len(x),):
-        return broken(f"{part} of the shape {tuple(output.shape)}", f"({len(x)},)", "a tensor of another shape will broadcast")
+        return broken(
+            f"{part} of the shape {tuple(output.shape)}",
+            f"({len(x)},)",
+            "a tensor of another shape will broadcast",
+        )
     parameters = own(mb, output, *outputs.values())
     if not parameters:
         raise Unable(f"no parameter belongs to the {part} alone")
@@ -475,15 +567,23 @@ def slopes(subject: Subject, mb: Minibatch, part: str, right, mistakes: dict, ch
     summed = lambda slope: gradient((slope.float() * output).sum(), parameters)  # noqa: E731
     theirs = summed(right)
     size = float(theirs.abs().max())
-    cases = [{text: summed(slope) / size for text, slope in part.items()} for part in (mistakes, choices)]
+    cases = [
+        {text: summed(slope) / size for text, slope in part.items()} for part in (mistakes, choices)
+    ]
     if ours.abs().max() < 1e-9 * size:
         return broken("no gradient", "one", "no gradient reaches it")
     finding = compare(ours / size, theirs / size, *cases, question)
     factor = float(ours @ theirs / (theirs @ theirs))
     if finding.verdict == "differs" and float(torch.cosine_similarity(ours, theirs, 0)) > 0.9999:
-        return differs(f"{factor:.3g} times the published slope", "1", f"the {part} has {factor:.3g} times its weight in the loss")
+        return differs(
+            f"{factor:.3g} times the published slope",
+            "1",
+            f"the {part} has {factor:.3g} times its weight in the loss",
+        )
     if finding.verdict == "differs" and factor < -0.2:
-        return broken(finding.measured, finding.expected, "the sign: the loss moves it the wrong way")
+        return broken(
+            finding.measured, finding.expected, "the sign: the loss moves it the wrong way"
+        )
     return finding
 
 
@@ -498,7 +598,11 @@ def clipping(subject: Subject) -> Finding:
     with torch.no_grad():
         logprob = subject.act(mb.agent, mb.batch["x"], mb.batch["action"])[1]
         ratio = (logprob - mb.batch["old_logprob"]).exp().double()
-    advantage, eps, n = mb.batch["advantage"].double(), getattr(mb.args, "clip_coef", 0.2), len(ratio)
+    advantage, eps, n = (
+        mb.batch["advantage"].double(),
+        getattr(mb.args, "clip_coef", 0.2),
+        len(ratio),
+    )
     held = ((advantage > 0) & (ratio > 1 + eps)) | ((advantage < 0) & (ratio < 1 - eps))
     other = ((advantage < 0) & (ratio > 1 + eps)) | ((advantage > 0) & (ratio < 1 - eps))
     plain = -ratio * advantage / n
@@ -508,9 +612,21 @@ def clipping(subject: Subject) -> Finding:
         "max in place of min: the clip holds the wrong side": torch.where(other, 0, plain),
         "the sign of the policy loss, and no clip": -plain,
     }
-    choices = {"the ratio is not clipped": plain,
-               "the ratio is clipped on both sides, whatever the advantage": torch.where(held | other, 0, plain)}  # fmt: skip
-    return slopes(subject, mb, "logprob", right, mistakes, choices, "the policy loss is not PPO's clipped surrogate")
+    choices = {
+        "the ratio is not clipped": plain,
+        "the ratio is clipped on both sides, whatever the advantage": torch.where(
+            held | other, 0, plain
+        ),
+    }
+    return slopes(
+        subject,
+        mb,
+        "logprob",
+        right,
+        mistakes,
+        choices,
+        "the policy loss is not PPO's clipped surrogate",
+    )
 
 
 @check("update", of="score", follows="rows-are-independent density probabilities")
@@ -526,16 +642,35 @@ def policy_gradient(subject: Subject) -> Finding:
         if "valid" in mb.batch:
             valid[::5] = mb.batch["valid"][::5] = 0
         with torch.no_grad():
-            value, target = subject.value(mb.agent, mb.batch["x"]).double(), mb.batch["target"].double()
+            value, target = (
+                subject.value(mb.agent, mb.batch["x"]).double(),
+                mb.batch["target"].double(),
+            )
         advantage = target - (value if baseline == "value" else 0)
         if norm:
             advantage = (advantage - advantage.mean()) / advantage.std()
         right = -advantage * valid / valid.sum()
-        mistakes = {"the sign of the policy loss: it lowers good actions": -right,
-                    "reset rows count": -advantage / len(advantage)}  # fmt: skip
-        choices = {"the target stands in for the advantage: there is no baseline": -target * valid / valid.sum(),
-                   "a value is subtracted in spite of --baseline none": -(target - value) * valid / valid.sum()}  # fmt: skip
-        one = slopes(subject, mb, "logprob", right, mistakes, choices, "the policy loss is not -logprob x advantage")
+        mistakes = {
+            "the sign of the policy loss: it lowers good actions": -right,
+            "reset rows count": -advantage / len(advantage),
+        }
+        choices = {
+            "the target stands in for the advantage: there is no baseline": -target
+            * valid
+            / valid.sum(),
+            "a value is subtracted in spite of --baseline none": -(target - value)
+            * valid
+            / valid.sum(),
+        }
+        one = slopes(
+            subject,
+            mb,
+            "logprob",
+            right,
+            mistakes,
+            choices,
+            "the policy loss is not -logprob x advantage",
+        )
         if finding is None or finding.verdict == "passes" or one.verdict == "broken":
             finding = one
     return finding
@@ -558,7 +693,14 @@ def rmsprop(subject: Subject) -> Finding:
         outside = outside - 0.1 * grad.double() / (square.sqrt() + 0.01)
     choices = {"epsilon stands outside the root": outside}
     question = "RMSprop is not theta - lr x gradient / sqrt(g + eps), g being the running mean of its square, from 1"
-    return compare(parameter.detach(), theirs, {"the sign of the step": 2 * start - theirs}, choices, question, 1e-5)
+    return compare(
+        parameter.detach(),
+        theirs,
+        {"the sign of the step": 2 * start - theirs},
+        choices,
+        question,
+        1e-5,
+    )
 
 
 def value_slopes(value, target, centre, eps: float) -> torch.Tensor:
@@ -574,26 +716,45 @@ def value_loss(subject: Subject) -> Finding:
     finding = None
     flags = subject.module.Args.__dataclass_fields__
     for clip in (False, True) if "clip_vloss" in flags else (False,):
-        mb = Minibatch(subject, rows_of(subject, 256), norm_adv=False, clip_vloss=clip, ent_coef=0.0)
+        mb = Minibatch(
+            subject, rows_of(subject, 256), norm_adv=False, clip_vloss=clip, ent_coef=0.0
+        )
         with torch.no_grad():
             value = subject.value(mb.agent, mb.batch["x"]).double()
         target, old = mb.batch["target"].double(), mb.batch.get("old_value", value).double()
-        weight, eps = getattr(mb.args, "vf_coef", 0.5) / len(value), getattr(mb.args, "clip_coef", math.inf)
+        weight, eps = (
+            getattr(mb.args, "vf_coef", 0.5) / len(value),
+            getattr(mb.args, "clip_coef", math.inf),
+        )
         right = weight * value_slopes(value, target, old, eps if clip else math.inf)
         mistakes = {"the sign of the value loss": -right}
         if clip:
             around = weight * value_slopes(value, target, target, eps)
             mistakes["values are clipped around the target in place of the old value"] = around
         error = value - target
-        choices = {"the value loss is Huber's": weight * error.clamp(-1, 1),
-                   "the value loss is the absolute error": weight * error.sign()}  # fmt: skip
+        choices = {
+            "the value loss is Huber's": weight * error.clamp(-1, 1),
+            "the value loss is the absolute error": weight * error.sign(),
+        }
         if clip:
             choices["--clip-vloss has no effect"] = weight * error
-        one = slopes(subject, mb, "value", right, mistakes, choices, "the value loss is not half the squared error")
+        one = slopes(
+            subject,
+            mb,
+            "value",
+            right,
+            mistakes,
+            choices,
+            "the value loss is not half the squared error",
+        )
         if one.hint == "no gradient reaches it":
-            critic = {name for name, _ in subject.trace.first.named_parameters()} - subject.trace.learned
+            critic = {
+                name for name, _ in subject.trace.first.named_parameters()
+            } - subject.trace.learned
             if not critic:  # another loss trains it
-                one = differs("no gradient", "one", "this loss does not train the value, something else does")
+                one = differs(
+                    "no gradient", "one", "this loss does not train the value, something else does"
+                )
         if finding is None or finding.verdict == "passes" or one.verdict == "broken":
             finding = one
     return finding
@@ -632,8 +793,14 @@ def advantage_normalisation(subject: Subject) -> Finding:
     expected = "below 1e-3 with, above without"
     if changes[True] < 1e-3 < changes[False]:
         return passes(measured, expected)
-    text = "--norm-adv does not standardise the advantages of a minibatch" if changes[True] >= 1e-3 else ""
-    return differs(measured, expected, text or "advantages are standardised whatever --norm-adv says")
+    text = (
+        "--norm-adv does not standardise the advantages of a minibatch"
+        if changes[True] >= 1e-3
+        else ""
+    )
+    return differs(
+        measured, expected, text or "advantages are standardised whatever --norm-adv says"
+    )
 
 
 # ---- what reaches the loss -------------------------------------------------------------------------------------------
@@ -641,23 +808,35 @@ def advantage_normalisation(subject: Subject) -> Finding:
 
 @check("train", of="ratio")
 def first_ratio(subject: Subject) -> Finding:
-    """In the first minibatch of each update nothing has changed since the rollout, so the ratio is 1; later it is not."""
+    """In the first minibatch of an update nothing has changed since the rollout: the ratio is 1; later it is not."""
     worst, later = 0.0, 0.0
     for record in subject.trace.updates:
         for k, mb in enumerate(record["minibatches"]):
             if mb["logprob"].shape != mb["old_logprob"].shape:
                 shapes = f"{tuple(mb['logprob'].shape)} - {tuple(mb['old_logprob'].shape)}"
-                return broken(f"log-probabilities {shapes}", "the same shape", "a broadcast: the ratio becomes a matrix")
+                return broken(
+                    f"log-probabilities {shapes}",
+                    "the same shape",
+                    "a broadcast: the ratio becomes a matrix",
+                )
             off = float(((mb["logprob"] - mb["old_logprob"]).exp() - 1).abs().max())
             worst = max(worst, off if k == 0 else 0.0)
             later = max(later, off)
     measured = f"ratio 1 +- {worst:.1e}, later 1 +- {later:.1e}"
     expected = "1 +- 1e-03, later further off"
     if later < 1e-6:
-        return broken(measured, expected, "old log-probabilities are computed anew in the update: the ratio is always 1")
+        return broken(
+            measured,
+            expected,
+            "old log-probabilities are computed anew in the update: the ratio is always 1",
+        )
     epochs = getattr(subject.trace.args, "update_epochs", 1)
     if worst < 1e-3 and (epoch := anew(subject, epochs)):
-        return broken(f"{measured}; again 1 in epoch {epoch}", expected, "old log-probabilities are computed anew in each epoch")
+        return broken(
+            f"{measured}; again 1 in epoch {epoch}",
+            expected,
+            "old log-probabilities are computed anew in each epoch",
+        )
     if worst < 1e-3:
         return passes(measured, expected)
     mistake = "old log-probabilities are stale, of another action, or under other statistics than those of the update"
@@ -672,14 +851,19 @@ def anew(subject: Subject, epochs: int) -> int:
     start = len(parts[0]) // epochs
     if not start or start == len(parts[0]):
         return 0
-    off = [float((part[start]["logprob"] - part[start]["old_logprob"]).abs().max()) for part in parts]
+    off = [
+        float((part[start]["logprob"] - part[start]["old_logprob"]).abs().max()) for part in parts
+    ]
     return 2 if max(off) < 1e-6 else 0
 
 
 @check("train", of="policy")
 def shapes(subject: Subject) -> Finding:
     """Log-probabilities, advantages, targets and old values of every minibatch have the shape (minibatch,)."""
-    wrong, names = set(), ("logprob", "value", "old_logprob", "advantage", "target", "old_value", "valid")
+    wrong, names = (
+        set(),
+        ("logprob", "value", "old_logprob", "advantage", "target", "old_value", "valid"),
+    )
     for record in subject.trace.updates:
         for mb in record["minibatches"]:
             size = len(mb["x"])
@@ -687,7 +871,9 @@ def shapes(subject: Subject) -> Finding:
                 if name in mb and mb[name].shape != (size,):
                     wrong.add(f"{name} {tuple(mb[name].shape)} for {size} rows")
     if wrong:
-        return broken("; ".join(sorted(wrong)), "all (minibatch,)", "a tensor of another shape will broadcast")
+        return broken(
+            "; ".join(sorted(wrong)), "all (minibatch,)", "a tensor of another shape will broadcast"
+        )
     return passes("all (minibatch,)")
 
 
@@ -695,7 +881,9 @@ def shapes(subject: Subject) -> Finding:
 def reset_rows(subject: Subject) -> Finding:
     """The batch holds each valid step, and no reset row."""
     trace, resets, lost, ends, firsts, total = subject.trace, 0, 0, 0, 0, 0
-    for places, expected, record, truth in zip(trace.places, trace.expected, trace.updates, trace.truth):
+    for places, expected, record, truth in zip(
+        trace.places, trace.expected, trace.updates, trace.truth
+    ):
         batch = sketch(trace.batch(record)["x"])
         known = nearest(expected["resets"], batch)
         own = nearest(expected["resets"], expected["x"])  # a state that was also acted in
@@ -708,7 +896,9 @@ def reset_rows(subject: Subject) -> Finding:
         firsts += int((missing & after_life).sum())
     measured = f"{resets} reset rows, {lost} of {total} valid rows lost"
     if resets:
-        return broken(measured, "0, 0", "reset rows, the step after an episode's end, reach the loss")
+        return broken(
+            measured, "0, 0", "reset rows, the step after an episode's end, reach the loss"
+        )
     if lost and lost == ends:
         return broken(measured, "0, 0", "the last step of episodes is lost")
     if lost and lost == firsts:
@@ -720,7 +910,9 @@ def reset_rows(subject: Subject) -> Finding:
 
 def found_rows(trace: Trace):
     """For each update: the batch's rows of the steps that were found, what is expected of them, and which they are."""
-    for places, expected, record, truth in zip(trace.places, trace.expected, trace.updates, trace.truth):
+    for places, expected, record, truth in zip(
+        trace.places, trace.expected, trace.updates, trace.truth
+    ):
         here = places >= 0
         batch = {name: tensor[places[here]] for name, tensor in trace.batch(record).items()}
         yield batch, expected, here, record, truth
@@ -735,15 +927,26 @@ def stored_actions(subject: Subject) -> Finding:
         if "discrete" in subject.kinds:
             worst = max(worst, largest(action, played))
             continue
-        worst = max(worst, largest(np.asarray(record["agent"].to_env(action)).reshape(played.shape), played))
+        worst = max(
+            worst, largest(np.asarray(record["agent"].to_env(action)).reshape(played.shape), played)
+        )
         with torch.no_grad():
             drawn = subject.act(record["agent"], batch["x"])[0]
-        beyond, draws = (n + int(((a < -0.5001) | (a > 0.8001)).any(1).sum()) for n, a in ((beyond, action), (draws, drawn)))
+        beyond, draws = (
+            n + int(((a < -0.5001) | (a > 0.8001)).any(1).sum())
+            for n, a in ((beyond, action), (draws, drawn))
+        )
     measured = f"error {worst:.1e}, {beyond} beyond the bounds"
     if worst > 1e-3:
-        return broken(measured, "below 1e-03", "the stored action is not the one that was drawn in this state")
+        return broken(
+            measured, "below 1e-03", "the stored action is not the one that was drawn in this state"
+        )
     if beyond == 0 and draws > 5:
-        return broken(measured, "some", "the clipped action is stored: its log-probability is not that of the draw")
+        return broken(
+            measured,
+            "some",
+            "the clipped action is stored: its log-probability is not that of the draw",
+        )
     return passes(measured, "below 1e-03")
 
 
@@ -756,7 +959,11 @@ def stored_values(subject: Subject) -> Finding:
         worst = max(worst, largest(batch["old_value"], right) if "old_value" in batch else 0.0)
     if worst < 1e-3:
         return passes(f"error {worst:.1e}", "below 1e-03")
-    return differs(f"error {worst:.1e}", "below 1e-03", "old values are not the agent's values of the rollout's states")
+    return differs(
+        f"error {worst:.1e}",
+        "below 1e-03",
+        "old values are not the agent's values of the rollout's states",
+    )
 
 
 @check("train", of="policy bootstrap")
@@ -766,16 +973,26 @@ def gae_inputs(subject: Subject) -> Finding:
     for (call, _), truth, record in zip(trace.returns, trace.truth, trace.updates):
         valid, values = truth["valid"], trace.values(truth, record["agent"])
         rewards, terminals, dones = truth["learner"]
-        edge = np.concatenate([valid, valid[-1:]]) | np.concatenate([valid[:1], valid])  # states that matter
+        edge = np.concatenate([valid, valid[-1:]]) | np.concatenate(
+            [valid[:1], valid]
+        )  # states that matter
         life, cut = truth["life_lost"] & valid, truth["truncated"] & valid
-        pairs = {"rewards": (rewards, valid), "dones": (dones, valid), "terminateds": (terminals, valid),
-                 "values": (values, edge)}  # fmt: skip
+        pairs = {
+            "rewards": (rewards, valid),
+            "dones": (dones, valid),
+            "terminateds": (terminals, valid),
+            "values": (values, edge),
+        }
         for name, (theirs, here) in pairs.items():
             if name not in call.arguments:
                 raise Unable(f"{subject.returns_name} takes {', '.join(call.arguments)}")
             ours = call.arguments[name].double().numpy()
             if ours.shape != theirs.shape:
-                return broken(f"{name} {ours.shape}", f"{theirs.shape}", "a tensor of another shape will broadcast")
+                return broken(
+                    f"{name} {ours.shape}",
+                    f"{theirs.shape}",
+                    "a tensor of another shape will broadcast",
+                )
             off = (np.abs(ours - theirs) > 1e-3 * np.maximum(1, np.abs(theirs))) & here
             rows.setdefault(name, []).append((off, here, ours, theirs))
             wrong[name] = wrong.get(name, False) or off.any()
@@ -789,8 +1006,8 @@ def gae_inputs(subject: Subject) -> Finding:
 
 
 def judge_input(name: str, rows: list, raw: list) -> Finding:
-    """What is wrong with rewards, terminateds, dones or values, of which every rollout has (wrong rows, rows that count,
-    ours, the right ones)."""
+    """What is wrong with rewards, terminateds, dones or values, of which every rollout has (wrong rows, rows that
+    count, ours, the right ones)."""
     off, here, ours, right = (np.stack(parts) for parts in zip(*rows))
     reward, valid, life, cut = (np.stack(parts) for parts in zip(*raw))
     measured, expected = f"{name}: {off.sum()} of {here.sum()} wrong", "none"
@@ -802,8 +1019,11 @@ def judge_input(name: str, rows: list, raw: list) -> Finding:
         if same(reward):
             return differs(measured, expected, "rewards are not clipped")
         moved = off[:, 1:].any() and np.abs(ours[:, 1:] - right[:, :-1])[here[:, 1:]].mean() < 1e-3
-        return broken(measured, expected, "rewards of other steps") if moved else differs(
-            measured, expected, "rewards are not those that the environments paid")  # fmt: skip
+        return (
+            broken(measured, expected, "rewards of other steps")
+            if moved
+            else differs(measured, expected, "rewards are not those that the environments paid")
+        )
     if name == "terminateds":
         if not (off & ~life).any():
             return broken(measured, expected, "a lost life does not end the bootstrap")
@@ -812,12 +1032,20 @@ def judge_input(name: str, rows: list, raw: list) -> Finding:
         return broken(measured, expected, "terminal states are lost, or stored in the wrong row")
     if name == "dones":
         late = largest(ours[:, 1:], right[:, :-1]) < 1e-3
-        return broken(measured, expected, "`done` is stored a row late" if late else "`done` is lost, or stored in the wrong row")
+        return broken(
+            measured,
+            expected,
+            "`done` is stored a row late" if late else "`done` is lost, or stored in the wrong row",
+        )
     share = off.sum() / here.sum()
     if off[:, -1].any() and not off[:, :-1].any():
         return broken(measured, expected, "the last value is that of another state")
     if share < 0.6:
-        return broken(measured, expected, "values of other states: the true final observation of an episode is lost")
+        return broken(
+            measured,
+            expected,
+            "values of other states: the true final observation of an episode is lost",
+        )
     return differs(measured, expected, "values are not the agent's own")
 
 
@@ -832,21 +1060,36 @@ def advantages(subject: Subject) -> Finding:
             measured, expected = f"gamma, lambda {given}", f"{right}"
             if given == right[::-1]:
                 return broken(measured, expected, "gamma and lambda are swapped in the call")
-            return differs(measured, expected, f"{subject.returns_name} is called with other constants than the flags'")
+            return differs(
+                measured,
+                expected,
+                f"{subject.returns_name} is called with other constants than the flags'",
+            )
     if "monte-carlo" in subject.kinds:
-        none = [np.zeros_like(truth["reward"]) for truth in trace.truth]
         given = [np.where(truth["valid"], truth["reward"], 0) for truth in trace.truth]
-        for (call, _), right, truth, zero in zip(trace.returns, given, trace.truth, none):
+        for (call, _), right, truth in zip(trace.returns, given, trace.truth):
             ours = call.arguments["rewards"].double().numpy()
             if largest(ours * truth["valid"], right) > 1e-3:
-                return differs("other rewards", "those paid", "rewards are not those that the environments paid")
+                return differs(
+                    "other rewards",
+                    "those paid",
+                    "rewards are not those that the environments paid",
+                )
             if largest(ours, right) > 1e-3:
-                return broken("rewards after the end", "0", "rewards of the next episode flow into the returns")
+                return broken(
+                    "rewards after the end",
+                    "0",
+                    "rewards of the next episode flow into the returns",
+                )
     parts = {"advantage": [], "target": []}
     for k, (batch, _, here, _, truth) in enumerate(found_rows(trace)):
         call, result = trace.returns[k]
         result = result.double().numpy()[truth["valid"]][here]
-        values = call.arguments["values"].double().numpy()[:-1][truth["valid"]][here] if "values" in call.arguments else 0 * result
+        values = (
+            call.arguments["values"].double().numpy()[:-1][truth["valid"]][here]
+            if "values" in call.arguments
+            else 0 * result
+        )
         gae = "gae" in subject.kinds
         cases = {"advantage": result, "target": result + values * gae, "value": values}
         for name in parts:
@@ -857,13 +1100,26 @@ def advantages(subject: Subject) -> Finding:
             ours, right, result, values = (np.concatenate(part) for part in zip(*rows))
             if ours.shape != right.shape:
                 raise Unable(f"{name} has the shape {ours.shape} for {right.shape}")
-            mistakes = {f"the {name}s are those of other rows": right[::-1], f"the sign of the {name}": -right}
+            mistakes = {
+                f"the {name}s are those of other rows": right[::-1],
+                f"the sign of the {name}": -right,
+            }
             if name == "target":
-                mistakes["the target is the advantage"] = result if largest(result, right) > 1e-3 else right + 1
+                mistakes["the target is the advantage"] = (
+                    result if largest(result, right) > 1e-3 else right + 1
+                )
                 mistakes["the target is the old value"] = values
-            finding = compare(ours, right, mistakes, {}, f"the {name} of the loss is not made of {subject.returns_name}'s result")
+            finding = compare(
+                ours,
+                right,
+                mistakes,
+                {},
+                f"the {name} of the loss is not made of {subject.returns_name}'s result",
+            )
             if finding.verdict == "differs" and largest(np.sort(ours), np.sort(right)) < 1e-3:
-                return broken(finding.measured, finding.expected, f"the {name}s are those of other rows")
+                return broken(
+                    finding.measured, finding.expected, f"the {name}s are those of other rows"
+                )
             if finding.verdict != "passes":
                 return finding
     return passes("all agree")
@@ -885,11 +1141,18 @@ def reward_normalisation(subject: Subject) -> Finding:
         rewards.extend(truth["reward"][valid])
         cases["ours"].append(call.arguments["rewards"].double().numpy()[valid])
         for name, values in (("right", seen), ("with resets", all_seen), ("own", rewards)):
-            cases[name].append(np.clip(truth["reward"][valid] / np.sqrt(np.var(values) + 1e-8), -10, 10))
+            cases[name].append(
+                np.clip(truth["reward"][valid] / np.sqrt(np.var(values) + 1e-8), -10, 10)
+            )
     ours, right, resets, own = (np.concatenate(cases[name]) for name in cases)
     question = "rewards are not divided by the deviation of the discounted return so far"
-    return compare(ours, right, {"reset rows are taken in": resets},
-                   {"rewards are divided by their own deviation, not the return's": own}, question)  # fmt: skip
+    return compare(
+        ours,
+        right,
+        {"reset rows are taken in": resets},
+        {"rewards are divided by their own deviation, not the return's": own},
+        question,
+    )
 
 
 @check("train", of="normaliser")
@@ -902,7 +1165,11 @@ def observation_statistics(subject: Subject) -> Finding:
     seen, every = np.zeros((0, 3)), np.zeros((0, 3))
 
     def moments(rows) -> np.ndarray:
-        return np.concatenate([rows.mean(0), rows.var(0)]) if len(rows) else np.array([0.0] * 3 + [1.0] * 3)
+        return (
+            np.concatenate([rows.mean(0), rows.var(0)])
+            if len(rows)
+            else np.array([0.0] * 3 + [1.0] * 3)
+        )
 
     counts = []
     for record, truth in zip(trace.updates, trace.truth):
@@ -914,7 +1181,9 @@ def observation_statistics(subject: Subject) -> Finding:
         seen = np.concatenate([seen, truth["obs"][truth["valid"]]])
         every = np.concatenate([every, truth["obs"].reshape(-1, 3)])
         found["ahead"].append(moments(seen))
-    ours, right, resets, ahead = (np.stack(found[name]) for name in ("ours", "right", "with resets", "ahead"))
+    ours, right, resets, ahead = (
+        np.stack(found[name]) for name in ("ours", "right", "with resets", "ahead")
+    )
     error, count = largest(ours, right), max(abs(a - b) for a, b, _ in counts)
     measured, expected = f"error {error:.1e}, count off by {count}", "below 1e-03, 0"
     if error < 1e-3 and count == 0:
@@ -924,10 +1193,16 @@ def observation_statistics(subject: Subject) -> Finding:
     if len({tuple(row) for row in ours[2:]}) == 1:
         return broken(measured, expected, "the normaliser is not updated any more")
     if largest(ours[:, :3], right[:, :3]) < 1e-3 and error >= 1e-3:
-        return broken(measured, expected, "the variance of the normaliser is not that of each observation")
+        return broken(
+            measured, expected, "the variance of the normaliser is not that of each observation"
+        )
     if largest(ours, ahead) < 1e-3:
-        return differs(measured, expected, "the normaliser takes in a rollout before the update on it")
-    return differs(measured, expected, "the normaliser is not the mean and variance of all observations so far")
+        return differs(
+            measured, expected, "the normaliser takes in a rollout before the update on it"
+        )
+    return differs(
+        measured, expected, "the normaliser is not the mean and variance of all observations so far"
+    )
 
 
 @check("update", of="ratio")
@@ -937,13 +1212,17 @@ def minibatches(subject: Subject) -> Finding:
     per_epoch, epochs = trace.args.num_minibatches, trace.args.update_epochs
     for record, truth in zip(trace.updates, trace.truth):
         parts = record["minibatches"]
-        names = [name for name in trace.batch(record) if name not in ("x", "logprob", "entropy", "value")]
+        names = [
+            name for name in trace.batch(record) if name not in ("x", "logprob", "entropy", "value")
+        ]
         rows = {}
         for mb in parts:
             for i, x in enumerate(mb["x"].numpy()):
                 rows.setdefault(x.tobytes(), []).append((mb, i))
         for name in names:
-            values = [{float(mb[name][i].double().sum()) for mb, i in places} for places in rows.values()]
+            values = [
+                {float(mb[name][i].double().sum()) for mb, i in places} for places in rows.values()
+            ]
             if any(len(value) > 1 for value in values):
                 if set.intersection(*values[:2]) or name == "old_value":
                     return broken(f"{name} of other rows", "its own", "tensors are shuffled apart")
@@ -951,8 +1230,14 @@ def minibatches(subject: Subject) -> Finding:
         if len(parts) != per_epoch * epochs:
             notes.append(f"{len(parts)} minibatches in place of {per_epoch} x {epochs}")
             continue
-        orders = [[x.numpy().tobytes() for mb in parts[e * per_epoch : (e + 1) * per_epoch] for x in mb["x"]]
-                  for e in range(epochs)]  # fmt: skip
+        orders = [
+            [
+                x.numpy().tobytes()
+                for mb in parts[e * per_epoch : (e + 1) * per_epoch]
+                for x in mb["x"]
+            ]
+            for e in range(epochs)
+        ]
         if any(len(set(order)) < truth["valid"].sum() for order in orders):
             notes.append("an epoch leaves rows out")
         if epochs > 1 and orders[0] == orders[-1]:

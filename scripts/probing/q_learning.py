@@ -25,7 +25,9 @@ from probing.subject import (
 
 def targets(reward, terminal, next_values, next_chooser, gamma: float) -> np.ndarray:
     """Targets (n,) in float64: arXiv:1509.06461 equation 4, which is DQN's where chooser and values are the same."""
-    reward, terminal, values, chooser = (np.asarray(t, np.float64) for t in (reward, terminal, next_values, next_chooser))
+    reward, terminal, values, chooser = (
+        np.asarray(t, np.float64) for t in (reward, terminal, next_values, next_chooser)
+    )
     return reward + gamma * (1 - terminal) * values[np.arange(len(values)), chooser.argmax(1)]
 
 
@@ -37,33 +39,61 @@ def td_target(subject: Subject) -> Finding:
     reward, values, other = torch.randn(n), torch.randn(n, NUM_ACTIONS), torch.randn(n, NUM_ACTIONS)
     terminal = (torch.arange(n) % 3 == 0).float()
     for chooser in (values, other):
-        given = {"reward": reward, "terminal": terminal, "next_values": values, "next_chooser": chooser, "gamma": 0.9}
+        given = {
+            "reward": reward,
+            "terminal": terminal,
+            "next_values": values,
+            "next_chooser": chooser,
+            "gamma": 0.9,
+        }
         if not {*list(given)[:4]} <= {*call.arguments}:
             raise Unable(f"td_target takes {', '.join(call.arguments)}")
-        ours = call.again(**{name: value for name, value in given.items() if name in call.arguments})
+        ours = call.again(
+            **{name: value for name, value in given.items() if name in call.arguments}
+        )
         right = targets(reward, terminal, values, chooser, 0.9)
         one_for_all = chooser.mean(0, keepdim=True).expand_as(chooser)
         mistakes = {
             "a terminal state is bootstrapped": targets(reward, 0 * terminal, values, chooser, 0.9),
             "gamma is missing": targets(reward, terminal, values, chooser, 1.0),
-            "the mask of terminal states is turned round": targets(reward, 1 - terminal, values, chooser, 0.9),
-            "the worst action is taken for the best": targets(reward, terminal, values, -chooser, 0.9),
-            "one action is taken for the best in all rows": targets(reward, terminal, values, one_for_all, 0.9),
-            "the networks of double DQN are swapped": targets(reward, terminal, chooser, values, 0.9),
+            "the mask of terminal states is turned round": targets(
+                reward, 1 - terminal, values, chooser, 0.9
+            ),
+            "the worst action is taken for the best": targets(
+                reward, terminal, values, -chooser, 0.9
+            ),
+            "one action is taken for the best in all rows": targets(
+                reward, terminal, values, one_for_all, 0.9
+            ),
+            "the networks of double DQN are swapped": targets(
+                reward, terminal, chooser, values, 0.9
+            ),
         }
         choices = {
-            "the largest value is taken: no double DQN": targets(reward, terminal, values, values, 0.9),
-            "the chooser's own value is taken: no double DQN": targets(reward, terminal, chooser, chooser, 0.9),
+            "the largest value is taken: no double DQN": targets(
+                reward, terminal, values, values, 0.9
+            ),
+            "the chooser's own value is taken: no double DQN": targets(
+                reward, terminal, chooser, chooser, 0.9
+            ),
         }
         question = "the target is not reward + gamma x the value of the best next action"
         one = compare(ours, right, mistakes, choices, question)
         if one.verdict == "differs":
             ours = np.asarray(ours)
-            at_end = np.abs(ours - reward.numpy())[terminal.numpy() > 0].max() if ours.shape == (n,) else math.inf
+            at_end = (
+                np.abs(ours - reward.numpy())[terminal.numpy() > 0].max()
+                if ours.shape == (n,)
+                else math.inf
+            )
             if ours.shape != (n,):
-                one = broken(f"shape {ours.shape}", f"({n},)", "a target of another shape will broadcast")
+                one = broken(
+                    f"shape {ours.shape}", f"({n},)", "a target of another shape will broadcast"
+                )
             elif at_end > 1e-3 and np.abs(ours - right)[terminal.numpy() == 0].max() < 1e-3:
-                one = broken(one.measured, one.expected, "the target of a terminal state is not its reward")
+                one = broken(
+                    one.measured, one.expected, "the target of a terminal state is not its reward"
+                )
         if finding is None or finding.verdict == "passes" or one.verdict == "broken":
             finding = one
     return finding
@@ -75,7 +105,9 @@ def td_loss(subject: Subject) -> Finding:
     the targets."""
     flags, finding = subject.module.Args.__dataclass_fields__, None
     kinds = ("huber", "mse") if "loss" in flags else (None,)
-    for double, kind in [(double, kind) for double in (False, True)[: 1 + ("double_dqn" in flags)] for kind in kinds]:
+    for double, kind in [
+        (double, kind) for double in (False, True)[: 1 + ("double_dqn" in flags)] for kind in kinds
+    ]:
         mb = Minibatch(subject, 32, double_dqn=double, **({"loss": kind} if kind else {}))
         one = td_slopes(mb, double, kind)
         if finding is None or finding.verdict == "passes" or one.verdict == "broken":
@@ -91,18 +123,25 @@ def td_slopes(mb: Minibatch, double: bool, kind: str | None) -> Finding:
 
     def no_gradient_elsewhere(obs, *a, **k):
         said = forward(obs, *a, **k)
-        return said if obs.shape == batch["x"].shape and torch.equal(obs, batch["x"]) else said.detach()
+        return (
+            said
+            if obs.shape == batch["x"].shape and torch.equal(obs, batch["x"])
+            else said.detach()
+        )
 
     with patch.object(agent, "forward", no_gradient_elsewhere):
         alone = gradient(mb.loss(), parameters)
     with torch.no_grad():
-        next_values = batch["next_values"] if "next_values" in batch else mb.target(batch["next_obs"])
+        next_values = (
+            batch["next_values"] if "next_values" in batch else mb.target(batch["next_obs"])
+        )
         chooser = agent(batch["next_obs"]) if double else next_values
     values = agent(batch["x"])
     action = batch["action"].long()[:, None]
     chosen = values.gather(1, action)[:, 0]
     error = chosen.detach().double() - torch.from_numpy(
-        targets(batch["reward"], batch["terminal"], next_values, chooser, mb.args.gamma))  # fmt: skip
+        targets(batch["reward"], batch["terminal"], next_values, chooser, mb.args.gamma)
+    )
 
     def summed(slope, what=chosen) -> torch.Tensor:
         return gradient((slope.float() * what).sum() / n, parameters)
@@ -113,13 +152,27 @@ def td_slopes(mb: Minibatch, double: bool, kind: str | None) -> Finding:
     if ours.abs().max() < 1e-9 * size:
         return broken("no gradient", "one", "no gradient reaches the values")
     if largest(ours / size, alone / size) > 1e-3:
-        return broken(f"error {largest(ours / size, alone / size):.1e}", "below 1e-03", "a gradient runs through the target")
+        return broken(
+            f"error {largest(ours / size, alone / size):.1e}",
+            "below 1e-03",
+            "a gradient runs through the target",
+        )
     mistakes = {"the sign of the loss": -right / size}
     beside = values.gather(1, (action + 1) % NUM_ACTIONS)[:, 0]
     mistakes["the value of another action is trained"] = summed(error.clamp(-1, 1), beside) / size
-    choices = {f"--loss {kind} gives {name}": case / size for name, case in cases.items() if kind and name != kind}
+    choices = {
+        f"--loss {kind} gives {name}": case / size
+        for name, case in cases.items()
+        if kind and name != kind
+    }
     choices["the loss is half the squared error"] = cases["mse"] / 2 / size
-    finding = compare(ours / size, right / size, mistakes, choices, "the loss is not that of the temporal-difference error")
+    finding = compare(
+        ours / size,
+        right / size,
+        mistakes,
+        choices,
+        "the loss is not that of the temporal-difference error",
+    )
     factor = float(ours @ right / (right @ right))
     if finding.verdict == "differs" and factor < -0.2:
         return broken(finding.measured, finding.expected, "the sign of the loss")
@@ -136,14 +189,19 @@ def greedy_action(subject: Subject) -> Finding:
     if action.shape != best.shape:
         return broken(f"actions {tuple(action.shape)}", "(64,)", "actions of another shape")
     wrong, counts = int((action != best).sum()), torch.bincount(drawn, minlength=NUM_ACTIONS)
-    off = float((counts.double() / counts.sum() - 1 / NUM_ACTIONS).abs().max()) / (0.25 * 0.75 / 3200) ** 0.5
+    off = (
+        float((counts.double() / counts.sum() - 1 / NUM_ACTIONS).abs().max())
+        / (0.25 * 0.75 / 3200) ** 0.5
+    )
     measured, expected = f"{wrong} of 64 wrong; random {off:.1f} deviations off", "0; below 5.5"
     if wrong and torch.equal(action, values.argmin(-1)):
         return broken(measured, expected, "the worst action is taken for the best")
     if wrong and len(set(action.tolist())) == 1:
         return broken(measured, expected, "one action is taken for all rows")
     if wrong:
-        return differs(measured, expected, "with epsilon 0 the action is not that of the largest value")
+        return differs(
+            measured, expected, "with epsilon 0 the action is not that of the largest value"
+        )
     if off > 5.5:
         return differs(measured, expected, "random actions are not drawn evenly")
     return passes(measured, expected)
@@ -177,11 +235,21 @@ def epsilon_schedule(subject: Subject) -> Finding:
     right = [trace.epsilon(k) for k in range(len(trace.truth))]
     ours = [float(epsilon) for epsilon in trace.epsilons]
     if len(right) != len(ours):
-        return differs(f"{len(ours)} draws for {len(right)} steps", "one for each", "actions are drawn more or less often than once a step")
+        return differs(
+            f"{len(ours)} draws for {len(right)} steps",
+            "one for each",
+            "actions are drawn more or less often than once a step",
+        )
     args, every = trace.args, [0, *trace.steps]
-    single = [min(k / (args.exploration_fraction * args.total_timesteps), 1) for k in range(len(right))]
+    single = [
+        min(k / (args.exploration_fraction * args.total_timesteps), 1) for k in range(len(right))
+    ]
     single = [args.start_e + share * (args.end_e - args.start_e) for share in single]
-    mistakes = {"the exploration counts the steps of one environment only": single} if every[-1] > 2 * len(single) else {}
+    mistakes = (
+        {"the exploration counts the steps of one environment only": single}
+        if every[-1] > 2 * len(single)
+        else {}
+    )
     question = "epsilon does not fall linearly from --start-e to --end-e over --exploration-fraction of the steps"
     return compare(ours, right, mistakes, {}, question)
 
@@ -191,7 +259,10 @@ def update_frequency(subject: Subject) -> Finding:
     """One update for every --train-frequency steps, from the moment the replay holds --learning-starts, also where
     several fall due at once; each on rows of its own."""
     notes = []
-    for trace in (subject.trace, Trace(subject, train_frequency=3, total_timesteps=120, batch_size=2)):
+    for trace in (
+        subject.trace,
+        Trace(subject, train_frequency=3, total_timesteps=120, batch_size=2),
+    ):
         args, steps, N = trace.args, [0, *trace.steps], trace.args.num_envs
         made = np.zeros(len(steps), int)
         for record in trace.stepped():
@@ -199,20 +270,38 @@ def update_frequency(subject: Subject) -> Finding:
         due = np.zeros(len(steps), int)
         due[1:] = np.diff(np.array(steps) // args.train_frequency)
         first = int(np.flatnonzero(made)[0])
-        batches = ([mb["x"].numpy().tobytes() for mb in record["minibatches"]] for record in trace.updates)
+        batches = (
+            [mb["x"].numpy().tobytes() for mb in record["minibatches"]] for record in trace.updates
+        )
         same = sum(len(set(batch)) < len(batch) for batch in batches)
         if same > 1:
-            return broken(f"one batch twice in {same} rows", "none", "all updates of a row take the same batch")
+            return broken(
+                f"one batch twice in {same} rows",
+                "none",
+                "all updates of a row take the same batch",
+            )
         if first * N < args.learning_starts:
             notes.append("updates start before the replay holds --learning-starts steps")
         if any(due[k] and steps[k] >= args.learning_starts for k in range(first)):
             notes.append("updates start late")
         wrong, more = made[first:] != due[first:], made[first:].sum() - due[first:].sum()
-        if wrong.any() and not (made[first:] > due[first:]).any() and more < 0 and (made[first:] <= 1).all() and due.max() > 1:
+        if (
+            wrong.any()
+            and not (made[first:] > due[first:]).any()
+            and more < 0
+            and (made[first:] <= 1).all()
+            and due.max() > 1
+        ):
             notes.append("where several updates fall due at once only one is made")
         elif wrong.any():
-            notes.append(f"{made[first:].sum()} updates in place of {due[first:].sum()}" if more else "updates come at other steps than --train-frequency says")
-    return differs("; ".join(dict.fromkeys(notes)), "as due", notes[0]) if notes else passes("as due")
+            notes.append(
+                f"{made[first:].sum()} updates in place of {due[first:].sum()}"
+                if more
+                else "updates come at other steps than --train-frequency says"
+            )
+    return (
+        differs("; ".join(dict.fromkeys(notes)), "as due", notes[0]) if notes else passes("as due")
+    )
 
 
 @check("train", of="q-learning")
@@ -232,17 +321,30 @@ def target_network(subject: Subject) -> Finding:
 
 def target_updates(trace: Trace) -> Finding:
     steps, every, tau = [0, *trace.steps], trace.args.target_network_frequency, trace.args.tau
-    shared = {p.data_ptr() for p in trace.online.parameters()} & {p.data_ptr() for p in trace.target.parameters()}
+    shared = {p.data_ptr() for p in trace.online.parameters()} & {
+        p.data_ptr() for p in trace.target.parameters()
+    }
     if shared:
-        return broken("shared memory", "its own", "the target network shares the online network's memory")
+        return broken(
+            "shared memory", "its own", "the target network shares the online network's memory"
+        )
     missed = extra = wrong = due_ever = single = 0
     for k in range(trace.updates[0]["tick"] - 1, len(steps) - 1):
         before, (online, after) = trace.ticks[k], trace.ticks[k + 1]
         due, moved = steps[k + 1] // every - steps[k] // every, not torch.equal(before[1], after)
-        missed, extra, due_ever = missed + (due and not moved), extra + (moved and not due), due_ever + (due > 0)
+        missed, extra, due_ever = (
+            missed + (due and not moved),
+            extra + (moved and not due),
+            due_ever + (due > 0),
+        )
         if due and moved:
-            off = [min(float((after - before[1].lerp(now, 1 - (1 - tau) ** times)).abs().max()) for now in (online, before[0]))
-                   for times in (due, 1)]  # fmt: skip
+            off = [
+                min(
+                    float((after - before[1].lerp(now, 1 - (1 - tau) ** times)).abs().max())
+                    for now in (online, before[0])
+                )
+                for times in (due, 1)
+            ]
             scale = float((online - before[1]).abs().max())
             wrong += off[0] > 0.02 * scale
             single += off[0] > 0.02 * scale >= off[1] and due > 1
@@ -252,19 +354,31 @@ def target_updates(trace: Trace) -> Finding:
     if missed == due_ever and not extra:
         return broken(measured, "0, 0, 0", "the target network is never updated")
     if missed and not extra:
-        return broken(measured, "0, 0, 0", "updates are lost where the count of steps jumps over a multiple")
+        return broken(
+            measured, "0, 0, 0", "updates are lost where the count of steps jumps over a multiple"
+        )
     if single == wrong and not extra:
-        return broken(measured, "0, 0, 0", "where several updates fall due at once only one is made")
+        return broken(
+            measured, "0, 0, 0", "where several updates fall due at once only one is made"
+        )
     if wrong and not extra:
-        return differs(measured, "0, 0, 0", "the target network is updated by another share than --tau")
-    return differs(measured, "0, 0, 0", "the target network is updated at other steps than --target-network-frequency says")
+        return differs(
+            measured, "0, 0, 0", "the target network is updated by another share than --tau"
+        )
+    return differs(
+        measured,
+        "0, 0, 0",
+        "the target network is updated at other steps than --target-network-frequency says",
+    )
 
 
 @check("update", of="q-learning", follows="td-target td-loss")
 def loss_in_training(subject: Subject) -> Finding:
     """The loss of every batch of a run, with and without --double-dqn, from its tensors and both networks."""
     flags = subject.module.Args.__dataclass_fields__
-    traces = [subject.trace] + [Trace(subject, double_dqn=True, total_timesteps=200)] * ("double_dqn" in flags)
+    traces = [subject.trace] + [Trace(subject, double_dqn=True, total_timesteps=200)] * (
+        "double_dqn" in flags
+    )
     off = {}  # the largest error that each explanation of the targets leaves
     for trace in traces:
         double, kind = getattr(trace.args, "double_dqn", False), getattr(trace.args, "loss", "mse")
@@ -277,7 +391,9 @@ def loss_in_training(subject: Subject) -> Finding:
                 "--double-dqn has no effect": (mb["next_target"], mb["next_target"]),
             }
             for name, (next_values, chooser) in networks.items():
-                target = targets(mb["reward"], mb["terminal"], next_values, chooser, trace.args.gamma)
+                target = targets(
+                    mb["reward"], mb["terminal"], next_values, chooser, trace.args.gamma
+                )
                 error = np.abs(value - target)
                 huber = np.where(error < 1, 0.5 * error**2, error - 0.5)
                 error = abs(mb["loss"] - float((huber if kind == "huber" else error**2).mean()))
@@ -308,7 +424,10 @@ class Draws:
     def find(self, batch: dict) -> list[tuple]:
         """(index in the batch, step or None, environment) of each row."""
         names = [x.numpy().tobytes() for x in batch["x"]]
-        return [(i, *(self.rows.get(name) or ("reset" if name in self.finals else None, 0))) for i, name in enumerate(names)]
+        return [
+            (i, *(self.rows.get(name) or ("reset" if name in self.finals else None, 0)))
+            for i, name in enumerate(names)
+        ]
 
 
 @check("Replay", of="q-learning")
@@ -327,10 +446,11 @@ def replay_rows(subject: Subject) -> Finding:
     mistakes = {
         "reset rows": "reset rows are drawn: their action was ignored",
         "broken": "a stack of frames crosses the end of an episode or the seam of the ring, or is of other steps"
-        if "pixels" in subject.kinds else "observations are drawn that no step had",
+        if "pixels" in subject.kinds
+        else "observations are drawn that no step had",
         "too old": "a row is read that has been overwritten",
         "too new": "a row is read before it is written",
-    }  # fmt: skip
+    }
     bad = [name for name in mistakes if count[name]]
     total = sum(len(batch["x"]) for _, batch in draws.batches)
     if count["broken"] == total:
@@ -362,15 +482,29 @@ def replay_contents(subject: Subject) -> Finding:
     runs = [subject.trace]
     if hasattr(subject.module.Args, "bootstrap_truncation"):
         runs.append(Trace(subject, bootstrap_truncation=False, total_timesteps=260))
-    found = [(trace, batch, i, k, n) for trace in runs for draws in [Draws(trace)]
-             for _, batch in draws.batches for i, k, n in draws.find(batch) if isinstance(k, int)]  # fmt: skip
+    found = [
+        (trace, batch, i, k, n)
+        for trace in runs
+        for draws in [Draws(trace)]
+        for _, batch in draws.batches
+        for i, k, n in draws.find(batch)
+        if isinstance(k, int)
+    ]
     wrong, total = {}, 0
     beside = {"reward": [0, 0, 0], "own": 0}
     for trace, batch, i, k, n in found:
         truth = trace.truth[k]
         reward, terminal, _ = (part[0, n] for part in truth["learner"])
         truncated, life = truth["truncated"][0, n], truth["life_lost"][0, n]
-        end = "a life lost" if life else "a truncation" if truncated else "a terminal state" if terminal else "a step"
+        end = (
+            "a life lost"
+            if life
+            else "a truncation"
+            if truncated
+            else "a terminal state"
+            if terminal
+            else "a step"
+        )
         ours = {name: float(batch[name][i]) for name in ("action", "reward", "terminal")}
         theirs = {"action": truth["action"][0, n], "reward": reward, "terminal": terminal}
         total += 1
@@ -379,18 +513,29 @@ def replay_contents(subject: Subject) -> Finding:
                 wrong.setdefault(f"{name} of {end}", []).append(ours[name] == truth["reward"][0, n])
         next_obs = batch["next_obs"][i].numpy()
         if not terminal and not np.array_equal(next_obs, truth["next_obs"][0, n]):
-            wrong.setdefault(f"next_obs of {end}", []).append(np.array_equal(next_obs, truth["obs"][0, n]))
+            wrong.setdefault(f"next_obs of {end}", []).append(
+                np.array_equal(next_obs, truth["obs"][0, n])
+            )
         for place, late in enumerate((-1, 1)):
             if 0 <= k + late < len(trace.truth):
-                beside["reward"][place] += abs(ours["reward"] - trace.truth[k + late]["learner"][0][0, n]) < 1e-3
+                beside["reward"][place] += (
+                    abs(ours["reward"] - trace.truth[k + late]["learner"][0][0, n]) < 1e-3
+                )
     if not total:
         raise Unable("no row of the batch is an observation of the environments")
     if not wrong:
         return passes("all agree")
     measured = ", ".join(sorted(wrong))
     for steps in range(2, 11):
-        ahead = [(batch["reward"][i], batch["terminal"][i], look_ahead(trace, k, n, steps)) for trace, batch, i, k, n in found]
-        right = [abs(float(r) - true[0]) < 1e-3 and float(end) == true[1] for r, end, true in ahead if true]
+        ahead = [
+            (batch["reward"][i], batch["terminal"][i], look_ahead(trace, k, n, steps))
+            for trace, batch, i, k, n in found
+        ]
+        right = [
+            abs(float(r) - true[0]) < 1e-3 and float(end) == true[1]
+            for r, end, true in ahead
+            if true
+        ]
         if np.mean(right or [0]) > 0.8:
             return differs(measured, "all agree", f"the targets look {steps} steps ahead")
     if any(name.startswith("action") for name in wrong):
@@ -424,16 +569,25 @@ def replay_draws(subject: Subject) -> Finding:
     (positional, named), counts = trace.samples[-1], {}
     names = ["x", *subject.loss_parameters[1:]]
     for _ in range(40):
-        result = sample(*([100, *positional[1:]] if positional else ()), **(named if positional else named | {"size": 100}))
+        result = sample(
+            *([100, *positional[1:]] if positional else ()),
+            **(named if positional else named | {"size": 100}),
+        )
         for _, k, n in draws.find(dict(zip(names, result))):
             counts[k, n] = counts.get((k, n), 0) + 1
     K, rows = len(trace.truth), min(len(trace.truth), trace.args.buffer_size // trace.args.num_envs)
-    eligible = [(k, n) for k in range(K - rows + 4, K - 1) for n in np.flatnonzero(trace.truth[k]["valid"][0])]
+    eligible = [
+        (k, n)
+        for k in range(K - rows + 4, K - 1)
+        for n in np.flatnonzero(trace.truth[k]["valid"][0])
+    ]
     found = np.array([counts.get(row, 0) for row in eligible])
     expected = found.sum() / len(eligible)
     if not expected:
         raise Unable("no row of the replay is an observation of the environments")
-    excess = (((found - expected) ** 2 / expected).sum() - len(eligible)) / (2 * len(eligible)) ** 0.5
+    excess = (((found - expected) ** 2 / expected).sum() - len(eligible)) / (
+        2 * len(eligible)
+    ) ** 0.5
     never = int((found == 0).sum())
     measured = f"{never} of {len(eligible)} never, excess {excess:.1f} deviations"
     if never == 0 and excess < 6:

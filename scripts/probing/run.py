@@ -16,7 +16,6 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from probing.subject import (
     NUM_ACTIONS,
     Finding,
-    Minibatch,
     Skip,
     Subject,
     Trace,
@@ -47,7 +46,9 @@ def gradient_clipping(subject: Subject) -> Finding:
     if longest < 1.01e-3:
         return passes(measured, expected)
     if calls and longest > 2e-2:
-        return broken(measured, expected, "gradients are clipped where there are none, or to another length")
+        return broken(
+            measured, expected, "gradients are clipped where there are none, or to another length"
+        )
     return differs(measured, expected, "the gradient is not clipped to --max-grad-norm")
 
 
@@ -60,42 +61,69 @@ def fresh_gradients(subject: Subject) -> Finding:
         raise Unable("the arguments of update cannot be copied")
     arguments = copy.deepcopy(trace.update_call)
     args = arguments["args"]
-    for name, value in {"max_grad_norm": 1e9, "update_epochs": 8, "norm_adv": False, "target_kl": None}.items():
+    for name, value in {
+        "max_grad_norm": 1e9,
+        "update_epochs": 8,
+        "norm_adv": False,
+        "target_kl": None,
+    }.items():
         if hasattr(args, name):
             setattr(args, name, value)
     policy = "policy" in subject.kinds
     batch = arguments["batch"]
     first = batch.values() if isinstance(batch, dict) else batch
     rows = len(next(iter(first)))
-    repeat = lambda t: t[:1].expand_as(t).clone() if policy else torch.cat([t[:1]] * 8 * args.batch_size)  # noqa: E731
-    same = [repeat(tensor) if torch.is_tensor(tensor) and len(tensor) == rows else tensor for tensor in first]
+
+    def repeat(tensor):
+        return tensor[:1].repeat_interleave(rows if policy else 8 * args.batch_size, 0)
+
+    same = [
+        repeat(tensor) if torch.is_tensor(tensor) and len(tensor) == rows else tensor
+        for tensor in first
+    ]
     arguments["batch"] = dict(zip(batch, same)) if isinstance(batch, dict) else same
     norms = []
 
     def hook(optimizer, *_):
         for group in optimizer.param_groups:
             group["lr"] = group["lr"] * 0
-        grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        grads = [
+            p.grad
+            for group in optimizer.param_groups
+            for p in group["params"]
+            if p.grad is not None
+        ]
         norms.append((id(optimizer), float(sum(g.norm() ** 2 for g in grads) ** 0.5)))
 
     handle = register_optimizer_step_pre_hook(hook)
     try:
-        for _ in range(1 if "ratio" in subject.kinds or not policy else 4):  # an update may be one step
+        for _ in range(
+            1 if "ratio" in subject.kinds or not policy else 4
+        ):  # an update may be one step
             trace.names["update"](**arguments)
     finally:
         handle.remove()
-    series = [[norm for who, norm in norms if who == one] for one in dict.fromkeys(who for who, _ in norms)]
+    series = [
+        [norm for who, norm in norms if who == one]
+        for one in dict.fromkeys(who for who, _ in norms)
+    ]
     if not series or max(map(len, series)) < 2:
         raise Unable(f"{len(norms)} steps of the optimiser in an update of {rows} rows")
     worst = max(max(one) / max(min(one), 1e-12) for one in series)
     measured = ", ".join(f"{norm:.3g}" for norm in series[0][:6])
     if worst < 1.01:
         return passes(f"norms {measured}", "all the same")
-    grows = any(np.corrcoef(range(len(one)), one)[0, 1] > 0.8 and one[-1] > 1.5 * one[0] for one in series if len(one) > 1)
+    grows = any(
+        np.corrcoef(range(len(one)), one)[0, 1] > 0.8 and one[-1] > 1.5 * one[0]
+        for one in series
+        if len(one) > 1
+    )
     if grows:
         mistake = "gradients pile up from step to step: zero_grad is missing or in the wrong place"
         return broken(f"norms {measured}", "all the same", mistake)
-    return differs(f"norms {measured}", "all the same", "steps on equal rows see different gradients")
+    return differs(
+        f"norms {measured}", "all the same", "steps on equal rows see different gradients"
+    )
 
 
 @contextlib.contextmanager
@@ -117,7 +145,11 @@ def derivatives(subject: Subject) -> Finding:
     rows = 4 if "pixels" in subject.kinds else 32
     x = subject.observations(rows)
     with torch.no_grad():
-        action = None if "q-learning" in subject.kinds else subject.act(copy.deepcopy(agent).float(), x)[0]
+        action = (
+            None
+            if "q-learning" in subject.kinds
+            else subject.act(copy.deepcopy(agent).float(), x)[0]
+        )
     x = x.double() if x.is_floating_point() else x
     action = action.double() if action is not None and action.is_floating_point() else action
 
@@ -140,8 +172,12 @@ def derivatives(subject: Subject) -> Finding:
         direction = torch.randn_like(parameter)
         direction /= direction.norm()
         graph = outputs()
-        ours = [torch.autograd.grad(output, parameter, retain_graph=True, allow_unused=True)[0]
-                if output.requires_grad else None for output in graph]  # fmt: skip
+        ours = [
+            torch.autograd.grad(output, parameter, retain_graph=True, allow_unused=True)[0]
+            if output.requires_grad
+            else None
+            for output in graph
+        ]
         ours = np.array([0.0 if grad is None else float((grad * direction).sum()) for grad in ours])
         trials = []
         for size in (1e-6, 1e-8):
@@ -158,9 +194,13 @@ def derivatives(subject: Subject) -> Finding:
                 wrong.setdefault(k if action is not None else "q", []).append((name, a == 0))
     if not wrong:
         return passes(f"error {worst:.1e}", "below 1e-04")
-    measured = "wrong for " + ", ".join(sorted({name for found in wrong.values() for name, _ in found})[:4])
+    measured = "wrong for " + ", ".join(
+        sorted({name for found in wrong.values() for name, _ in found})[:4]
+    )
     if set(wrong) == {1} and all(zero for _, zero in wrong[1]) and "pixels" not in subject.kinds:
-        return differs(measured, "none", "the gradient of the value stops before a part of its network")
+        return differs(
+            measured, "none", "the gradient of the value stops before a part of its network"
+        )
     what = {0: "log-probability", 1: "value", "q": "value"}[sorted(wrong, key=str)[0]]
     return broken(measured, "none", f"a part of the {what} is detached from the gradient")
 
@@ -170,7 +210,9 @@ def gradients_reach_everything(subject: Subject) -> Finding:
     """Every parameter that has an effect has changed by the end of the run."""
     trace = subject.trace
     first, last = (dict(agent.named_parameters()) for agent in (trace.first, trace.after))
-    still = [name for name in first if first[name].requires_grad and torch.equal(first[name], last[name])]
+    still = [
+        name for name in first if first[name].requires_grad and torch.equal(first[name], last[name])
+    ]
     if not still:
         return passes("all trained")
     agent, x = copy.deepcopy(trace.after), subject.observations(16)
@@ -188,7 +230,11 @@ def gradients_reach_everything(subject: Subject) -> Finding:
     measured = "not trained: " + ", ".join(matter or idle)
     if matter:
         reached = [name for name in matter if name in trace.learned]
-        mistake = "it has a gradient and stays: outside the optimiser" if reached else "no gradient reaches it"
+        mistake = (
+            "it has a gradient and stays: outside the optimiser"
+            if reached
+            else "no gradient reaches it"
+        )
         return broken(measured, "all trained", mistake)
     return differs(measured, "all trained", "some parameters are not used")
 
@@ -209,14 +255,26 @@ def annealing(subject: Subject) -> Finding:
     measured, expected = " to ".join(shown), f"{right[0][0]:.2g} to {right[-1][0]:.2g}"
     if spread:
         return differs(measured, expected, "parameters have different learning rates")
-    if largest([lrs[0] / args.learning_rate for lrs in ours], [lrs[0] / args.learning_rate for lrs in right]) > 1e-3:
+    if (
+        largest(
+            [lrs[0] / args.learning_rate for lrs in ours],
+            [lrs[0] / args.learning_rate for lrs in right],
+        )
+        > 1e-3
+    ):
         still = all(lrs == ours[0] for lrs in ours)
         text = "stays constant" if still else "is not a straight line from --learning-rate to 0"
         return differs(measured, expected, f"the learning rate {text}")
     if hasattr(args, "anneal_lr"):
-        constant = {lr for record in Trace(subject, anneal_lr=False).updates for lr in record["lrs"]}
+        constant = {
+            lr for record in Trace(subject, anneal_lr=False).updates for lr in record["lrs"]
+        }
         if constant != {args.learning_rate}:
-            return differs(f"without --anneal-lr {sorted(constant)[:3]}", f"{args.learning_rate}", "the learning rate changes in spite of --no-anneal-lr")
+            return differs(
+                f"without --anneal-lr {sorted(constant)[:3]}",
+                f"{args.learning_rate}",
+                "the learning rate changes in spite of --no-anneal-lr",
+            )
     return passes(measured, expected)
 
 
@@ -228,21 +286,46 @@ def optimiser(subject: Subject) -> Finding:
     updates = [record for record in trace.stepped() if record["steps"]]
     for before, record in itertools.pairwise(updates):
         if record["memory"][0] != before["memory"][1]:
-            return broken("its memory changes between updates", "it is kept", "the optimiser is made anew in between")
-    owned = {id(p) for one in trace.optimizers for group in one.param_groups for p in group["params"]}
+            return broken(
+                "its memory changes between updates",
+                "it is kept",
+                "the optimiser is made anew in between",
+            )
+    owned = {
+        id(p) for one in trace.optimizers for group in one.param_groups for p in group["params"]
+    }
     target = {id(p) for p in trace.target.parameters()} if trace.target is not None else set()
     if owned & target:
-        return broken("the target network's parameters", "the trained network's", "the optimiser trains the target network")
+        return broken(
+            "the target network's parameters",
+            "the trained network's",
+            "the optimiser trains the target network",
+        )
     content = torch.load(trace.run_dir / "checkpoint.pt", weights_only=False)
     states = [value for value in content.values() if isinstance(value, dict)]
     states += [inner for state in states for inner in state.values() if isinstance(inner, dict)]
     states = [state for state in states if "param_groups" in state]
-    saved = [[float(kept[key].double().sum()) for key in sorted(kept, key=str) if torch.is_tensor(kept[key])]
-             for state in states for kept in state["state"].values()]  # fmt: skip
+    saved = [
+        [
+            float(kept[key].double().sum())
+            for key in sorted(kept, key=str)
+            if torch.is_tensor(kept[key])
+        ]
+        for state in states
+        for kept in state["state"].values()
+    ]
     if states and sorted(saved) != sorted(memory(trace.optimizers)):
-        return broken("another in the checkpoint", "the one that trained", "the checkpoint holds another optimiser's state")
+        return broken(
+            "another in the checkpoint",
+            "the one that trained",
+            "the checkpoint holds another optimiser's state",
+        )
     if owned - {id(p) for p in trace.online.parameters()}:
-        return differs("other parameters", "the agent's", "the optimiser holds parameters that are not the agent's")
+        return differs(
+            "other parameters",
+            "the agent's",
+            "the optimiser holds parameters that are not the agent's",
+        )
     published = "RMSprop" if "n-step" in subject.kinds else "Adam"
     names = [type(one).__name__ for one in trace.optimizers]
     groups = [group for one in trace.optimizers for group in one.param_groups]
@@ -250,23 +333,40 @@ def optimiser(subject: Subject) -> Finding:
     if names != [published] or decay:
         extra = f" with weight decay {max(decay):g}" if decay else ""
         extra += f" with momentum {groups[0]['momentum']:g}" if groups[0].get("momentum") else ""
-        return differs(f"{', '.join(names)}{extra}", published, f"the optimiser is {' and '.join(names)}{extra}")
+        return differs(
+            f"{', '.join(names)}{extra}",
+            published,
+            f"the optimiser is {' and '.join(names)}{extra}",
+        )
     return passes(f"one {published}, kept")
 
 
-@check("train", follows="rows-are-independent clipping policy-gradient value-loss td-loss first-ratio density probabilities annealing epsilon-schedule loss-in-training")  # fmt: skip
+LOSSES = (
+    "rows-are-independent clipping policy-gradient value-loss td-loss loss-in-training first-ratio"
+)
+
+
+@check("train", follows=f"{LOSSES} density probabilities annealing epsilon-schedule")
 def logged_losses(subject: Subject) -> Finding:
     """losses/*, charts/learning_rate and charts/epsilon, worked out again from the minibatches since the last line."""
     trace, errors, pending, lasts = subject.long_trace, {}, [], {}
     finite = {name: dict(points) for name, points in trace.scalars.items()}
     updates = list(trace.updates)
     for k, step in enumerate(trace.steps):
-        while updates and (updates[0]["tick"] == k + 1 if "q-learning" in subject.kinds else updates[0] is trace.updates[min(k, len(trace.updates) - 1)]):
+        while updates and (
+            updates[0]["tick"] == k + 1
+            if "q-learning" in subject.kinds
+            else updates[0] is trace.updates[min(k, len(trace.updates) - 1)]
+        ):
             pending.append(losses_of(subject, trace, updates.pop(0), k))
         if not pending or step not in finite.get("charts/SPS", {}):
             continue
         right = {name: np.mean([losses[name][0] for losses in pending]) for name in pending[0]}
-        right |= {name: pending[-1][name][0] for name in right if "explained" in name or name.startswith("charts")}
+        right |= {
+            name: pending[-1][name][0]
+            for name in right
+            if "explained" in name or name.startswith("charts")
+        }
         last = {name: pending[-1][name][1] for name in right}
         if "q-learning" in subject.kinds:
             right["charts/epsilon"] = last["charts/epsilon"] = trace.epsilon(k)
@@ -274,7 +374,9 @@ def logged_losses(subject: Subject) -> Finding:
             if name in finite:  # what a file does not log cannot be wrong
                 ours = finite[name].get(step, math.inf)
                 errors.setdefault(name, []).append(abs(ours - value) / max(0.01, abs(value)))
-                lasts.setdefault(name, []).append(abs(ours - last[name]) / max(0.01, abs(last[name])))
+                lasts.setdefault(name, []).append(
+                    abs(ours - last[name]) / max(0.01, abs(last[name]))
+                )
         pending = []
     if not errors:
         raise Unable("no line of the log was found at the steps of the updates")
@@ -283,14 +385,22 @@ def logged_losses(subject: Subject) -> Finding:
         return passes("all agree")
     if all(max(lasts[name]) < 0.01 for name in bad):
         return differs(", ".join(bad), "means", "of all minibatches only the last is logged")
-    return differs("wrong: " + ", ".join(bad), "all agree", f"{bad[0]} is not the mean over the minibatches of what its name says")
+    return differs(
+        "wrong: " + ", ".join(bad),
+        "all agree",
+        f"{bad[0]} is not the mean over the minibatches of what its name says in the published file",
+    )
 
 
-def losses_of(subject: Subject, trace: Trace, record: dict, k: int) -> dict[str, tuple[float, float]]:
+def losses_of(
+    subject: Subject, trace: Trace, record: dict, k: int
+) -> dict[str, tuple[float, float]]:
     """What an update should log, from its minibatches, with advantages that are not standardised: mean and last."""
     lists, clip_coef = {}, getattr(trace.args, "clip_coef", 0.0)
     for row in record["minibatches"]:
-        mb = {name: v.double() if torch.is_tensor(v) else v for name, v in row.items() if name != "x"}
+        mb = {
+            name: v.double() if torch.is_tensor(v) else v for name, v in row.items() if name != "x"
+        }
         if "q-learning" in subject.kinds:
             chosen = mb["values"].gather(1, mb["action"].long()[:, None])
             losses = {"td_loss": mb["loss"], "q_values": chosen.mean()}
@@ -307,10 +417,15 @@ def losses_of(subject: Subject, trace: Trace, record: dict, k: int) -> dict[str,
             mb = {name: tensor[valid] for name, tensor in mb.items() if torch.is_tensor(tensor)}
             losses = {"policy_loss": -(mb["logprob"] * (mb["target"] - mb["value"])).mean()}
         if "policy" in subject.kinds:
-            losses |= {"value_loss": 0.5 * ((mb["value"] - mb["target"]) ** 2).mean(), "entropy": mb["entropy"].mean()}
+            losses |= {
+                "value_loss": 0.5 * ((mb["value"] - mb["target"]) ** 2).mean(),
+                "entropy": mb["entropy"].mean(),
+            }
         for name, value in losses.items():
             lists.setdefault(name, []).append(float(value))
-    means = {f"losses/{name}": (float(np.mean(values)), values[-1]) for name, values in lists.items()}
+    means = {
+        f"losses/{name}": (float(np.mean(values)), values[-1]) for name, values in lists.items()
+    }
     if "policy" in subject.kinds:
         means["losses/explained_variance"] = (explained(subject, trace, k),) * 2
         means["charts/learning_rate"] = (record["lrs"][0] if record["lrs"] else math.nan,) * 2
@@ -321,7 +436,9 @@ def explained(subject: Subject, trace: Trace, k: int) -> float:
     """1 - the share of the targets' variance that the values do not explain, from the function of returns."""
     call, result = trace.returns[k]
     valid = torch.from_numpy(trace.truth[k]["valid"])
-    if "values" not in call.arguments:  # the returns of whole episodes: values of the rollout's states
+    if (
+        "values" not in call.arguments
+    ):  # the returns of whole episodes: values of the rollout's states
         with torch.no_grad():
             values = torch.from_numpy(trace.values(trace.truth[k], trace.updates[k]["agent"]))[:-1]
         targets = result.double()
@@ -353,7 +470,11 @@ def target_kl(subject: Subject) -> Finding:
         return passes(measured, "0 wrong, some cut")
     if all(len(record["minibatches"]) == 5 * per_epoch for record in trace.updates):
         return differs(measured, "0 wrong, some cut", "--target-kl has no effect")
-    return differs(measured, "0 wrong, some cut", "an update does not end after the first epoch whose last minibatch has a larger KL than --target-kl")
+    return differs(
+        measured,
+        "0 wrong, some cut",
+        "an update does not end after the first epoch whose last minibatch has a larger KL than --target-kl",
+    )
 
 
 @check("train", follows="same-seed-twice")
@@ -361,28 +482,56 @@ def evaluation_on_the_way(subject: Subject) -> Finding:
     """Same weights in the end as without them, at the multiples of --eval-frequency, same seeds each time, figures as
     logged and saved."""
     if "q-learning" in subject.kinds:  # an iteration is a thousand steps or two
-        every, plain, flags = 2000, subject.long_trace, subject.long_flags
+        every, plain, trace = 1000, subject.long_trace, subject.evaluating_trace
     else:
-        every, plain, flags = subject.trace.args.total_timesteps * 3 // 10, subject.trace, {}
-    trace = Trace(subject, eval_frequency=every, **flags)
+        every, plain = subject.trace.args.total_timesteps * 3 // 10, subject.trace
+        trace = Trace(subject, eval_frequency=every)
     ours, theirs = (run.after.state_dict() for run in (trace, plain))
     if not all(torch.equal(ours[name], theirs[name]) for name in ours):
-        return broken("other weights in the end", "the same", "evaluations on the way disturb the training")
+        return broken(
+            "other weights in the end", "the same", "evaluations on the way disturb the training"
+        )
     last, summary = np.asarray(trace.evaluations[-1][2]), trace.summary
     if len(last) != trace.args.eval_episodes:
-        return broken(f"{len(last)} episodes", f"{trace.args.eval_episodes}", "another number of episodes than --eval-episodes")
+        return broken(
+            f"{len(last)} episodes",
+            f"{trace.args.eval_episodes}",
+            "another number of episodes than --eval-episodes",
+        )
     points = trace.scalars.get("eval/episodic_return", [])
     logged = [value for _, value in points]
     saved = summary["eval_return_mean"], summary["eval_return_std"]
-    errors = (largest(logged, [np.mean(e[2]) for e in trace.evaluations]), largest(saved, (np.mean(last), np.std(last))))
+    errors = (
+        largest(logged, [np.mean(e[2]) for e in trace.evaluations]),
+        largest(saved, (np.mean(last), np.std(last))),
+    )
     if max(errors) > 1e-3:
-        return broken("other figures", "mean and deviation of the returns", "what is logged or saved is not what the evaluation gave")
-    ends = trace.steps if "policy" in subject.kinds else [step for step, _ in trace.scalars.get("charts/SPS", [])]
-    due = [step for before, step in itertools.pairwise([0, *ends]) if step // every > before // every or step == ends[-1]]
+        return broken(
+            "other figures",
+            "mean and deviation of the returns",
+            "what is logged or saved is not what the evaluation gave",
+        )
+    ends = (
+        trace.steps
+        if "policy" in subject.kinds
+        else [step for step, _ in trace.scalars.get("charts/SPS", [])]
+    )
+    due = [
+        step
+        for before, step in itertools.pairwise([0, *ends])
+        if step // every > before // every or step == ends[-1]
+    ]
     if [step for step, _ in points] != due:
-        return differs(f"at {[step for step, _ in points]}", f"{due}", "evaluations are not at the multiples of --eval-frequency")
-    seeds = {tuple(env.seeds[0] for env in envs if env.seeds)
-             for envs, _ in trace.envs if len(envs) == trace.args.eval_episodes and envs is not (trace.judged or [0, 0])[1]}  # fmt: skip
+        return differs(
+            f"at {[step for step, _ in points]}",
+            f"{due}",
+            "evaluations are not at the multiples of --eval-frequency",
+        )
+    best = trace.judged[1] if trace.judged else None
+    groups = [
+        envs for envs, _ in trace.envs if len(envs) == trace.args.eval_episodes and envs is not best
+    ]
+    seeds = {tuple(env.seeds[0] for env in envs if env.seeds) for envs in groups}
     if len(seeds) != 1:
         return differs(f"{len(seeds)} sets of seeds", "one", "each evaluation plays other episodes")
     return passes("as it should be")
@@ -390,13 +539,11 @@ def evaluation_on_the_way(subject: Subject) -> Finding:
 
 @check("train", of="q-learning")
 def best_model(subject: Subject) -> Finding:
-    """The weights in best.pt are those of the best of several evaluations, the first where two are equal; its score in the
-    summary is of other seeds, and of those weights."""
+    """The weights in best.pt are those of the best of several evaluations, the first where two are equal; its score in
+    the summary is of other seeds, and of those weights."""
     if not (subject.trace.run_dir / "best.pt").exists():
         raise Skip
-    steps = 5000 if "pixels" in subject.kinds else 8000
-    flags = subject.long_flags | {"total_timesteps": steps, "train_frequency": 96, "learning_rate": 0.02}
-    trace = Trace(subject, eval_frequency=1000, **flags)
+    trace = subject.evaluating_trace
     means = [float(np.mean(returns)) for _, _, returns in trace.evaluations]
     (judged, _, returns), envs = trace.judged
     saved = torch.load(trace.run_dir / "best.pt", weights_only=True)["agent"]
@@ -418,9 +565,17 @@ def best_model(subject: Subject) -> Finding:
         return broken(measured, expected, "another model than the best is judged in the end")
     seeds = [{env.seeds[0] for env in group} for group in (envs, trace.eval_envs, trace.train_envs)]
     if seeds[0] & (seeds[1] | seeds[2]):
-        return broken("seeds that have been seen", "others", "the best model is judged by episodes that chose it")
+        return broken(
+            "seeds that have been seen",
+            "others",
+            "the best model is judged by episodes that chose it",
+        )
     if largest(trace.summary["best_returns"], returns) > 1e-6:
-        return broken("another score", "what was played", "the best model's score in the summary is not what it played")
+        return broken(
+            "another score",
+            "what was played",
+            "the best model's score in the summary is not what it played",
+        )
     if chosen != best:
         return differs(measured, expected, "of two equal models the later one is kept")
     return passes(measured, expected)
@@ -428,14 +583,18 @@ def best_model(subject: Subject) -> Finding:
 
 @check("train")
 def resuming(subject: Subject) -> Finding:
-    """A finished run goes on with more steps: weights, statistics, optimiser, target network and, where it is saved, the
-    replay, in new environments; and the learning rate and the optimiser's constants are those given beside --resume."""
+    """A finished run goes on with more steps: weights, statistics, optimiser, target network and, where it is saved,
+    the replay, in new environments; the learning rate and the optimiser's constants are those given beside it."""
     first, wrong = Trace(subject, save_replay=True), {}
-    saved = torch.load(first.run_dir / "checkpoint.pt", weights_only=True)
     flags = {"resume": str(first.run_dir), "runs_dir": first.args.runs_dir, "save_replay": True}
     constants = {"learning_rate": "lr", "rms_eps": "eps", "rms_alpha": "alpha", "adam_eps": "eps"}
-    given = {name: 0.8 * getattr(first.args, name) for name in constants if hasattr(first.args, name)}
-    more = {"total_timesteps": first.args.total_timesteps * 8 // 5, "target_network_frequency": 10_000}
+    given = {
+        name: 0.8 * getattr(first.args, name) for name in constants if hasattr(first.args, name)
+    }
+    more = {
+        "total_timesteps": first.args.total_timesteps * 8 // 5,
+        "target_network_frequency": 10_000,
+    }
     after = Trace(subject, **more, **flags, **given)
     record, ended = after.updates[0], first.evaluations[-1][1]
     if first.judged:
@@ -449,9 +608,11 @@ def resuming(subject: Subject) -> Finding:
     wrong["memory of the optimiser"] = record["memory"][0] != first.updates[-1]["memory"][1]
     seeds = [{env.seeds[0] for env in trace.train_envs if env.seeds} for trace in (first, after)]
     wrong["new environments: it plays those of the beginning again"] = bool(seeds[0] & seeds[1])
-    wrong["count of steps"] = after.summary["global_step"] != first.summary["global_step"] + after.steps[-1]
+    wrong["count of steps"] = (
+        after.summary["global_step"] != first.summary["global_step"] + after.steps[-1]
+    )
     if "q-learning" in subject.kinds and first.target is not None:
-        wrong["target network"] = not torch.equal(after.ticks[0][1], first.ticks[-1][1])
+        wrong["target network"] = not on_the_way(after.ticks[0][1], *first.ticks[-1][::-1])
         # a replay that is still there learns at once
         wrong["replay"] = hasattr(first.args, "save_replay") and record["tick"] > 3
     lost = [name for name, is_wrong in wrong.items() if is_wrong]
@@ -463,13 +624,28 @@ def resuming(subject: Subject) -> Finding:
             return finding
     if "q-learning" in subject.kinds and after.epsilons and after.epsilons[0] is not None:
         share = after.args.exploration_fraction * after.args.total_timesteps
-        right = after.args.start_e + min(first.summary["global_step"] / share, 1) * (after.args.end_e - after.args.start_e)
+        right = after.args.start_e + min(first.summary["global_step"] / share, 1) * (
+            after.args.end_e - after.args.start_e
+        )
         if abs(float(after.epsilons[0]) - right) > 1e-3:
-            return differs(f"epsilon {float(after.epsilons[0]):.3f}", f"{right:.3f}", "epsilon does not go on from the count of steps")
+            return differs(
+                f"epsilon {float(after.epsilons[0]):.3f}",
+                f"{right:.3f}",
+                "epsilon does not go on from the count of steps",
+            )
     return passes("all kept, new constants act")
 
 
-def constant_on_resume(first: Trace, after: Trace, name: str, key: str, value: float) -> Finding | None:
+def on_the_way(now: torch.Tensor, before: torch.Tensor, online: torch.Tensor) -> bool:
+    """Whether a target network is where it was, or has since gone a part of the way to the online network."""
+    way = online - before
+    share = float((now - before) @ way / (way @ way).clamp(min=1e-12))
+    return -1e-6 < share < 0.99 and largest(now, before + share * way) < 1e-5
+
+
+def constant_on_resume(
+    first: Trace, after: Trace, name: str, key: str, value: float
+) -> Finding | None:
     """None if the optimiser has the constant that was given beside --resume."""
     if not after.updates[0]["steps"]:
         return None
@@ -477,9 +653,13 @@ def constant_on_resume(first: Trace, after: Trace, name: str, key: str, value: f
     flag = "--" + name.replace("_", "-")
     if key != "lr":
         ours = [group[key] for group in groups if key in group]
-        before = [group[key] for one in first.optimizers for group in one.param_groups if key in group]
+        before = [
+            group[key] for one in first.optimizers for group in one.param_groups if key in group
+        ]
         if ours and ours == before and abs(before[0] - getattr(first.args, name)) < 1e-12:
-            return broken(f"{key} {ours[0]:g}", f"{value:g}", f"{flag} beside --resume has no effect")
+            return broken(
+                f"{key} {ours[0]:g}", f"{value:g}", f"{flag} beside --resume has no effect"
+            )
         return None
     share = first.summary["global_step"] / after.args.total_timesteps
     share = 1 - share if getattr(after.args, "anneal_lr", False) else 1.0
@@ -488,7 +668,11 @@ def constant_on_resume(first: Trace, after: Trace, name: str, key: str, value: f
         return None
     ends = first.updates[-1]["lrs"]
     if all(abs(lr / (old * share) - 1) < 1e-2 for lr in ours) or ours == ends:
-        return broken(f"learning rate {ours[0]:.3g}", f"{value * share:.3g}", f"{flag} beside --resume has no effect")
+        return broken(
+            f"learning rate {ours[0]:.3g}",
+            f"{value * share:.3g}",
+            f"{flag} beside --resume has no effect",
+        )
     return None  # another schedule
 
 
@@ -499,7 +683,10 @@ def logging(subject: Subject) -> Finding:
     episodes, pending, waiting, wrong = [], [], 0, []
     longest = 0 if "ratio" in subject.kinds else 2000  # steps until an episode must be logged
     totals = np.zeros((2, trace.args.num_envs))
-    at = {name: dict(trace.scalars.get(f"charts/episodic_{name}", [])) for name in ("return", "length")}
+    at = {
+        name: dict(trace.scalars.get(f"charts/episodic_{name}", []))
+        for name in ("return", "length")
+    }
     for truth, steps in zip(trace.truth, trace.steps):
         for t, valid in enumerate(truth["valid"]):
             totals += np.stack([truth["reward"][t] * valid, valid])
@@ -508,7 +695,9 @@ def logging(subject: Subject) -> Finding:
                 totals[:, n] = 0
         waiting += int(truth["valid"].sum())
         last = steps == trace.steps[-1]
-        due = any(steps in at[name] for name in at) or waiting > longest + trace.args.num_envs or last
+        due = (
+            any(steps in at[name] for name in at) or waiting > longest + trace.args.num_envs or last
+        )
         if pending and due:
             for i, name in enumerate(("return", "length")):
                 ours, means = at[name].get(steps, math.nan), np.mean(pending, axis=0)
@@ -519,15 +708,29 @@ def logging(subject: Subject) -> Finding:
     logged = trace.summary["global_step"]
     if logged != trace.steps[-1]:
         counts = sum(truth["valid"].size for truth in trace.truth) == logged
-        return broken(f"global_step {logged}", f"{trace.steps[-1]}", "reset rows are counted" if counts else "global_step is not the count of the agent's steps")
+        return broken(
+            f"global_step {logged}",
+            f"{trace.steps[-1]}",
+            "reset rows are counted"
+            if counts
+            else "global_step is not the count of the agent's steps",
+        )
     last100 = np.mean(episodes[-100:], axis=0)[0]
     if wrong and all(one for one, *_ in wrong):
         return differs(wrong[0][1], wrong[0][2], "of the episodes that ended only one is logged")
     if wrong:
-        return broken(wrong[0][1], wrong[0][2], "logged returns or lengths are not what the environments paid and counted")
+        return broken(
+            wrong[0][1],
+            wrong[0][2],
+            "logged returns or lengths are not what the environments paid and counted",
+        )
     ours = trace.summary["train_return_last100"]
     if ours is None or not abs(ours - last100) < 1e-3:
-        return broken(f"train_return_last100 {ours}", f"{last100:.3f}", "train_return_last100 is not the mean of the last 100 episodes")
+        return broken(
+            f"train_return_last100 {ours}",
+            f"{last100:.3f}",
+            "train_return_last100 is not the mean of the last 100 episodes",
+        )
     return passes("all agree")
 
 
@@ -539,7 +742,11 @@ def no_resets_between_rollouts(subject: Subject) -> Finding:
         for before, row in itertools.pairwise(env.protocol):
             cut += row["reset"] and not (before["terminated"] or before["truncated"])
     if cut:
-        return broken(f"{cut} episodes cut", "0", "environments are reset between rollouts: episodes are cut without a trace")
+        return broken(
+            f"{cut} episodes cut",
+            "0",
+            "environments are reset between rollouts: episodes are cut without a trace",
+        )
     return passes("0 episodes cut", "0")
 
 
@@ -547,7 +754,10 @@ def no_resets_between_rollouts(subject: Subject) -> Finding:
 def seeds(subject: Subject) -> Finding:
     """Seeds of the environments in training and evaluation, and with another --seed, have none in common."""
     trace = subject.trace
-    train, test = ([env.seeds[0] if env.seeds else None for env in envs] for envs in (trace.train_envs, trace.eval_envs))
+    train, test = (
+        [env.seeds[0] if env.seeds else None for env in envs]
+        for envs in (trace.train_envs, trace.eval_envs)
+    )
     other = Trace(subject, seed=subject.seed + 1, total_timesteps=130).train_envs
     again = {env.seeds[0] if env.seeds else None for env in other}
     wrong = []
@@ -577,8 +787,16 @@ def same_seed_twice(subject: Subject) -> Finding:
         weights = torch.load(run / "checkpoint.pt", weights_only=False)["agent"]
         weights = weights if isinstance(weights, dict) else weights.state_dict()
         states.append((summary["eval_returns"], summary["train_return_last100"], weights))
-    same = states[0][:2] == states[1][:2] and all(torch.equal(states[0][2][k], states[1][2][k]) for k in states[0][2])
-    return passes("equal") if same else broken("different", "equal", "something draws from a generator that --seed does not set")
+    same = states[0][:2] == states[1][:2] and all(
+        torch.equal(states[0][2][k], states[1][2][k]) for k in states[0][2]
+    )
+    return (
+        passes("equal")
+        if same
+        else broken(
+            "different", "equal", "something draws from a generator that --seed does not set"
+        )
+    )
 
 
 @check("evaluate")
@@ -586,9 +804,17 @@ def evaluation_is_frozen(subject: Subject) -> Finding:
     """Weights and statistics before and after the evaluation are equal."""
     changed = set()
     for before, after, _ in subject.trace.evaluations:
-        changed |= {name for name, tensor in after.state_dict().items() if not torch.equal(tensor, before[name])}
+        changed |= {
+            name
+            for name, tensor in after.state_dict().items()
+            if not torch.equal(tensor, before[name])
+        }
     if changed:
-        return broken("changed: " + ", ".join(sorted(changed)), "unchanged", "evaluation changes the agent: statistics and weights must be frozen")
+        return broken(
+            "changed: " + ", ".join(sorted(changed)),
+            "unchanged",
+            "evaluation changes the agent: statistics and weights must be frozen",
+        )
     return passes("unchanged")
 
 
@@ -608,7 +834,11 @@ def evaluation_returns(subject: Subject) -> Finding:
         theirs.append(total)
     error = largest(sorted(np.asarray(ours).tolist()), sorted(theirs))
     if error > 1e-3:
-        return broken(f"returns {error:.1e} off", "below 1e-03", "not the raw returns of each environment's first episode")
+        return broken(
+            f"returns {error:.1e} off",
+            "below 1e-03",
+            "not the raw returns of each environment's first episode",
+        )
     if "draws" in subject.kinds and "atari" in subject.kinds:
         return passes("returns as played")
     with torch.no_grad():
@@ -616,7 +846,11 @@ def evaluation_returns(subject: Subject) -> Finding:
             mode = subject.best(agent, subject.seen(agent, row["obs"][None]))[0]
             off = max(off, largest(row["action"], mode))
     if off > 1e-3:
-        return differs(f"actions {off:.1e} off", "below 1e-03", "the actions of the evaluation are not the policy's mode")
+        return differs(
+            f"actions {off:.1e} off",
+            "below 1e-03",
+            "the actions of the evaluation are not the policy's mode",
+        )
     return passes("returns and actions as they should be")
 
 
@@ -669,8 +903,12 @@ def checkpoint(subject: Subject) -> Finding:
     except Exception as error:
         words = f"{type(error).__name__}: {' '.join(str(error).split())[:80]}"
         scalar = "numpy" in str(error) and "scalar" in str(error)
-        mistake = "a NumPy number is saved, which --resume cannot read: make it a float" if scalar else ""
-        mistake = mistake or "a pickled module or another object is saved: it runs code when it is loaded"
+        mistake = (
+            "a NumPy number is saved, which --resume cannot read: make it a float" if scalar else ""
+        )
+        mistake = (
+            mistake or "a pickled module or another object is saved: it runs code when it is loaded"
+        )
         return broken(words, "loads", mistake + " (tensors and plain data are safe)")
     copied = subject.new_agent()
     try:
@@ -679,18 +917,35 @@ def checkpoint(subject: Subject) -> Finding:
         if trace.target is not None:
             target.load_state_dict(other or {})
     except RuntimeError as error:
-        return broken(f"RuntimeError: {' '.join(str(error).split())}", "loads", "the checkpoint lacks something that the agent needs")
+        return broken(
+            f"RuntimeError: {' '.join(str(error).split())}",
+            "loads",
+            "the checkpoint lacks something that the agent needs",
+        )
     final = trace.after if trace.judged else trace.evaluations[-1][1]
     obs = subject.observations(20)
     with torch.no_grad():
         said = [subject.outputs(agent, obs) for agent in (copied, final)]
     error = max(largest(*pair) for pair in zip(*said))
     buffers = [dict(agent.named_buffers()) for agent in (copied, final)]
-    error = max([error, *(largest(buffers[0][name], buffers[1][name]) for name in buffers[0] if name in buffers[1])])
+    error = max(
+        [
+            error,
+            *(
+                largest(buffers[0][name], buffers[1][name])
+                for name in buffers[0]
+                if name in buffers[1]
+            ),
+        ]
+    )
     if trace.target is not None:
         error = max(error, largest(scores(target), trace.ticks[-1][1]))
     if error > 1e-3:
-        return broken(f"error {error:.1e}", "below 1e-03", "what is in the checkpoint is not the trained agent")
+        return broken(
+            f"error {error:.1e}",
+            "below 1e-03",
+            "what is in the checkpoint is not the trained agent",
+        )
     return passes(f"error {error:.1e}", "below 1e-03")
 
 
@@ -704,23 +959,41 @@ def atari_settings(subject: Subject) -> Finding:
         envs = module.make_envs(args, 3, 5)[0].unwrapped
         spec, defaults = gym.spec(env_id).kwargs, ATARI_DEFAULTS | envs.settings
         right = ATARI_DEFAULTS | {"game": spec["game"], "frameskip": 4, "reward_clipping": False}
-        right |= {name: spec[name] for name in ("repeat_action_probability", "max_num_frames_per_episode")}
+        right |= {
+            name: spec[name] for name in ("repeat_action_probability", "max_num_frames_per_episode")
+        }
         for name in right:
             if defaults.get(name) != right[name]:
                 wrong.append(f"{name} {defaults.get(name)} for {env_id}")
-        serious = serious or "the environment clips the rewards: no raw return is left" * (defaults["reward_clipping"] is True)
+        serious = serious or "the environment clips the rewards: no raw return is left" * (
+            defaults["reward_clipping"] is True
+        )
         serious = serious or "frames are skipped never or twice" * (defaults["frameskip"] != 4)
         serious = serious or "another number of environments" * (envs.num_envs != 3)
     if serious:
         return broken("; ".join(wrong[:2]), "as they should be", serious)
     if wrong:
-        return differs("; ".join(wrong[:2]), "the usual ones", f"AtariVectorEnv is made with {wrong[0]}")
+        return differs(
+            "; ".join(wrong[:2]), "the usual ones", f"AtariVectorEnv is made with {wrong[0]}"
+        )
     return passes("the usual ones")
 
 
-ATARI_DEFAULTS = {"reward_clipping": True, "episodic_life": False, "frameskip": 4, "repeat_action_probability": 0.0,
-                  "full_action_space": False, "maxpool": True, "grayscale": True, "stack_num": 4, "noop_max": 30,
-                  "img_height": 84, "img_width": 84, "use_fire_reset": True, "max_num_frames_per_episode": 108_000}  # fmt: skip
+ATARI_DEFAULTS = {
+    "reward_clipping": True,
+    "episodic_life": False,
+    "frameskip": 4,
+    "repeat_action_probability": 0.0,
+    "full_action_space": False,
+    "maxpool": True,
+    "grayscale": True,
+    "stack_num": 4,
+    "noop_max": 30,
+    "img_height": 84,
+    "img_width": 84,
+    "use_fire_reset": True,
+    "max_num_frames_per_episode": 108_000,
+}
 
 
 @check("Agent", of="pixels")
@@ -733,7 +1006,9 @@ def convolutions(subject: Subject) -> Finding:
     def compare(layer, inputs, output):
         x = inputs[0] if inputs[0].is_floating_point() else inputs[0].float() / 255
         ranges.append(float(x.abs().max()))
-        theirs = torch.nn.Conv2d._conv_forward(layer, x.to(layer.weight.dtype), layer.weight, layer.bias)
+        theirs = torch.nn.Conv2d._conv_forward(
+            layer, x.to(layer.weight.dtype), layer.weight, layer.bias
+        )
         errors.append(largest(output, theirs))
 
     for layer in agent.modules():
@@ -745,7 +1020,11 @@ def convolutions(subject: Subject) -> Finding:
         raise Skip
     measured, expected = f"error {max(errors):.1e}, input up to {ranges[0]:.3g}", "below 1e-03, 2"
     if max(errors) > 1e-3:
-        return broken(measured, expected, "a convolution computed another way is not the convolution: its scale, kernel, stride or order")
+        return broken(
+            measured,
+            expected,
+            "a convolution computed another way is not the convolution: its scale, kernel, stride or order",
+        )
     if ranges[0] > 2:
         return broken(measured, expected, "bytes are not divided by 255")
     return passes(measured, expected)

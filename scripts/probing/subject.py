@@ -59,9 +59,11 @@ KINDS = {
     "scales": ("the flag --norm-reward", flag("norm_reward")),
     "clips": ("the flag --max-grad-norm", flag("max_grad_norm")),
     "rpo": ("the flag --rpo-alpha", flag("rpo_alpha")),
-    "draws": ("Atari or q-learning: its evaluation draws actions",
-              lambda subject: {"atari", "q-learning"} & subject.kinds),
-}  # fmt: skip
+    "draws": (
+        "Atari or q-learning: its evaluation draws actions",
+        lambda subject: {"atari", "q-learning"} & subject.kinds,
+    ),
+}
 WORLDS = ("", "Discrete", "Pixels")  # the endings of the environments' names
 
 
@@ -214,8 +216,14 @@ class Subject:
     @cached_property
     def loss_name(self) -> str:
         """The function ..._loss that takes agent and args."""
-        functions = {n: f for n, f in vars(self.module).items() if n.endswith("_loss") and callable(f)}
-        names = [n for n, f in functions.items() if {"agent", "args"} <= {*inspect.signature(f).parameters}]
+        functions = {
+            n: f for n, f in vars(self.module).items() if n.endswith("_loss") and callable(f)
+        }
+        names = [
+            n
+            for n, f in functions.items()
+            if {"agent", "args"} <= {*inspect.signature(f).parameters}
+        ]
         return [*names, *functions][0]
 
     @cached_property
@@ -226,13 +234,14 @@ class Subject:
 
     @cached_property
     def trace(self) -> "Trace":
-        """The first run, on the first world that the file accepts: vectors with Box actions, or Discrete, or pictures."""
+        """The first run, on the first world that the file accepts: vectors with Box or Discrete actions, pictures."""
         errors = {}
-        for self.world in WORLDS if not hasattr(self.module, "AtariVectorEnv") else WORLDS[2:]:
+        for world in WORLDS[2:] if hasattr(self.module, "AtariVectorEnv") else WORLDS:
+            self.world = world
             try:
                 return Trace(self)
             except (Exception, SystemExit) as error:
-                errors[self.world] = error
+                errors[world] = error
         # a file refuses a world that is not for it by sys.exit
         failed = [world for world, error in errors.items() if not isinstance(error, SystemExit)]
         self.world = [*failed, *errors][0]
@@ -241,11 +250,21 @@ class Subject:
     @cached_property
     def long_flags(self) -> dict:
         """Flags of a run that logs more than once: files that update often write a line every 1000 or 2000 steps."""
-        flags = {"norm_adv": False, "learning_rate": 0.02, "max_grad_norm": 100.0, "clip_vloss": False}
+        flags = {
+            "norm_adv": False,
+            "learning_rate": 0.02,
+            "max_grad_norm": 100.0,
+            "clip_vloss": False,
+        }
         if "ratio" not in self.kinds:
             flags |= {"total_timesteps": 2300, "learning_rate": 1e-3}
         if "q-learning" in self.kinds:
-            flags |= {"num_envs": 48, "buffer_size": 960, "learning_starts": 192, "train_frequency": 48}
+            flags |= {
+                "num_envs": 48,
+                "buffer_size": 960,
+                "learning_starts": 192,
+                "train_frequency": 48,
+            }
             flags |= {"total_timesteps": 4500}
         return flags
 
@@ -253,18 +272,47 @@ class Subject:
     def long_trace(self) -> "Trace":
         return Trace(self, **self.long_flags)
 
+    @cached_property
+    def evaluating_trace(self) -> "Trace":
+        """The same with evaluations on the way, for files whose iteration is a thousand steps or two."""
+        return Trace(self, **self.long_flags, eval_frequency=1000)
+
     def settings(self, module) -> dict:
         """Flags of a small run. None is a default, so that a hard-coded number shows; noise in the update is off, so
         that the exact checks know what to expect."""
-        small = {"env_id": "ProbeProtocol-v0", "env_backend": "gymnasium", "device": "cpu", "seed": self.seed,
-                 "torch_threads": 1, "precision": "float32", "num_envs": 4, "num_steps": 16, "num_minibatches": 4,
-                 "update_epochs": 3, "total_timesteps": 500, "eval_episodes": 3, "norm_reward": False,
-                 "gamma": 0.97, "gae_lambda": 0.9, "vf_coef": 0.3, "clip_coef": 0.15, "rpo_alpha": 0.0,
-                 "buffer_size": 96, "learning_starts": 60, "batch_size": 8, "train_frequency": 3, "tau": 0.7,
-                 "target_network_frequency": 30, "start_e": 0.9, "end_e": 0.2, "exploration_fraction": 0.6}  # fmt: skip
+        small = {
+            "env_id": "ProbeProtocol-v0",
+            "env_backend": "gymnasium",
+            "device": "cpu",
+            "seed": self.seed,
+            "torch_threads": 1,
+            "precision": "float32",
+            "num_envs": 4,
+            "num_steps": 16,
+            "num_minibatches": 4,
+            "update_epochs": 3,
+            "total_timesteps": 500,
+            "eval_episodes": 3,
+            "norm_reward": False,
+            "gamma": 0.97,
+            "gae_lambda": 0.9,
+            "vf_coef": 0.3,
+            "clip_coef": 0.15,
+            "rpo_alpha": 0.0,
+            "buffer_size": 96,
+            "learning_starts": 60,
+            "batch_size": 8,
+            "train_frequency": 3,
+            "tau": 0.7,
+            "target_network_frequency": 30,
+            "start_e": 0.9,
+            "end_e": 0.2,
+            "exploration_fraction": 0.6,
+        }
         small["runs_dir"] = str(Path(self.folder.name) / str(next(self.count)))
         if self.world == "Pixels":  # its updates are slow
-            small["total_timesteps"] = 300 if hasattr(module, "td_target") else 500
+            if hasattr(module, "td_target"):
+                small |= {"total_timesteps": 240, "train_frequency": 5}
             if "old_logprob" in self.loss_parameters:
                 small |= {"total_timesteps": 260, "update_epochs": 2}
         return small
@@ -289,8 +337,10 @@ class Subject:
         """An agent made as in the traced run, but for its flags."""
         trace = self.trace
         args = replace(trace.args, **self.known(flags))
-        arguments = {name: args if isinstance(value, trace.module.Args) else value
-                     for name, value in trace.construction.items()}  # fmt: skip
+        arguments = {
+            name: args if isinstance(value, trace.module.Args) else value
+            for name, value in trace.construction.items()
+        }
         return trace.module.Agent(**arguments)
 
     def known(self, flags: dict) -> dict:
@@ -309,7 +359,9 @@ class Subject:
 
     def observations(self, rows: int) -> torch.Tensor:
         """What the network saw in the traced run, some rows of it."""
-        pool = torch.cat([mb["x"] for record in self.trace.updates[:4] for mb in record["minibatches"]])
+        pool = torch.cat(
+            [mb["x"] for record in self.trace.updates[:4] for mb in record["minibatches"]]
+        )
         return pool[torch.randint(len(pool), (rows,))]
 
     def seen(self, agent, obs) -> torch.Tensor:
@@ -358,8 +410,15 @@ def scores(agent: nn.Module) -> torch.Tensor:
 
 def memory(optimizers: list) -> list[list[float]]:
     """What optimisers remember of each parameter, as one number for each tensor."""
-    return [[float(kept[key].double().sum()) for key in sorted(kept, key=str) if torch.is_tensor(kept[key])]
-            for optimizer in optimizers for kept in optimizer.state.values()]  # fmt: skip
+    return [
+        [
+            float(kept[key].double().sum())
+            for key in sorted(kept, key=str)
+            if torch.is_tensor(kept[key])
+        ]
+        for optimizer in optimizers
+        for kept in optimizer.state.values()
+    ]
 
 
 class Row(dict):
@@ -382,16 +441,25 @@ class Trace:
         self.optimizers, self.steppers, self.learned = [], [], set()
         self.online = self.target = self.construction = self.update_call = self.resumed = None
         self.recording, self.evaluating, self.ticks = True, False, []
-        self.names = {name: getattr(self.module, name) for name in
-                      ("make_envs", "update", "evaluate", subject.returns_name, subject.loss_name)}  # fmt: skip
-        spies = {"make_envs": self.spy_envs, "update": self.spy_update, "evaluate": self.spy_evaluate,
-                 subject.returns_name: self.spy_returns, subject.loss_name: self.spy_loss}  # fmt: skip
+        self.names = {
+            name: getattr(self.module, name)
+            for name in ("make_envs", "update", "evaluate", subject.returns_name, subject.loss_name)
+        }
+        spies = {
+            "make_envs": self.spy_envs,
+            "update": self.spy_update,
+            "evaluate": self.spy_evaluate,
+            subject.returns_name: self.spy_returns,
+            subject.loss_name: self.spy_loss,
+        }
         agent_class, q_learning = self.module.Agent, hasattr(self.module, "td_target")
         with contextlib.ExitStack() as patches:
             for name, spy in spies.items():
                 self.replace(patches, name, spy)
             patches.enter_context(patch.object(self.module, "SummaryWriter", self.recorder))
-            patches.enter_context(patch.object(agent_class, "__init__", self.spied_init(agent_class)))
+            patches.enter_context(
+                patch.object(agent_class, "__init__", self.spied_init(agent_class))
+            )
             if q_learning:
                 patches.enter_context(patch.object(self.module, "Replay", self.spied_replay()))
                 spied = self.spied_action(agent_class)
@@ -415,7 +483,10 @@ class Trace:
         """A spy in place of the module's function, also where that is another function's default."""
         original = self.names[name]
         spy = functools.wraps(original)(lambda *a, method=spy, **k: method(*a, **k))
-        for function in {*filter(inspect.isfunction, vars(self.module).values()), *self.names.values()}:
+        for function in {
+            *filter(inspect.isfunction, vars(self.module).values()),
+            *self.names.values(),
+        }:
             defaults = getattr(function, "__defaults__", None)
             if defaults and original in defaults:
                 spied = tuple(spy if value is original else value for value in defaults)
@@ -483,9 +554,14 @@ class Trace:
         call = Call(function, a, k)
         result = function(*a, **k)
         if self.recording and len(self.returns) < 2000:
-            arguments = {name: v.detach().clone() if torch.is_tensor(v) else v for name, v in call.arguments.items()}
+            arguments = {
+                name: v.detach().clone() if torch.is_tensor(v) else v
+                for name, v in call.arguments.items()
+            }
             call.bound.arguments = call.arguments = arguments
-            self.returns.append((call, (result[0] if isinstance(result, tuple) else result).detach().clone()))
+            self.returns.append(
+                (call, (result[0] if isinstance(result, tuple) else result).detach().clone())
+            )
         return result
 
     def spy_loss(self, *a, **k):
@@ -495,8 +571,13 @@ class Trace:
         call = Call(function, a, k)
         agent = call.arguments["agent"]
         first = self.subject.loss_parameters[0]
-        row = Row({"x" if name == first else name: value.detach().clone()
-                   for name, value in call.arguments.items() if torch.is_tensor(value)})  # fmt: skip
+        row = Row(
+            {
+                "x" if name == first else name: value.detach().clone()
+                for name, value in call.arguments.items()
+                if torch.is_tensor(value)
+            }
+        )
         try:
             with torch.no_grad(), torch.random.fork_rng():
                 if self.target is not None or "next_obs" in row:
@@ -522,7 +603,9 @@ class Trace:
         agent = call.arguments.get("agent", modules[0])
         if self.online is None:
             self.online, self.target = agent, call.arguments.get("target_agent")
-            self.ticks = [self.networks() for _ in self.ticks]  # nothing has changed since the first
+            self.ticks = [
+                self.networks() for _ in self.ticks
+            ]  # nothing has changed since the first
             self.first = copy.deepcopy(agent)
             with contextlib.suppress(Exception):
                 self.update_call = copy.deepcopy(call.arguments)
@@ -545,7 +628,12 @@ class Trace:
             record["lrs"] += [float(group["lr"]) for group in optimizer.param_groups]
             record["memory"][0] += memory([optimizer])
         record["steps"].append(optimizer)
-        grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        grads = [
+            p.grad
+            for group in optimizer.param_groups
+            for p in group["params"]
+            if p.grad is not None
+        ]
         if grads:
             norm = torch.linalg.vector_norm(torch.stack([g.norm() for g in grads]))
             record["norms"].append(float(norm))
@@ -605,7 +693,10 @@ class Trace:
             if episodes:  # and counts the first episode of each environment
                 ended = np.cumsum(truth["terminated"] | truth["truncated"], axis=0) > 0
                 truth["valid"] &= ~np.concatenate([ended[:1] & False, ended[:-1]])
-            actions = [[nothing if row["action"] is None else row["action"] for row in line] for line in rows]
+            actions = [
+                [nothing if row["action"] is None else row["action"] for row in line]
+                for line in rows
+            ]
             truth["action"] = np.array(actions, dtype=np.float64)
             # what the learner should make of it: rewards, terminal states, ends of the trace
             reward = truth["reward"].astype(np.float64)
@@ -647,8 +738,10 @@ class Trace:
     @cached_property
     def places(self) -> list[np.ndarray]:
         """For each expected row of each update the row of the file's batch with the same x, -1 where there is none."""
-        found = [nearest(expected["x"], sketch(self.batch(record)["x"]))
-                 for expected, record in zip(self.expected, self.updates)]  # fmt: skip
+        found = [
+            nearest(expected["x"], sketch(self.batch(record)["x"]))
+            for expected, record in zip(self.expected, self.updates)
+        ]
         if all((places < 0).all() for places in found):
             raise Unable("no row of the batch is an observation as Agent.normalize gives it")
         return found
@@ -667,7 +760,10 @@ class Trace:
 
 def value_rows(rows: list[Row], name: str) -> bool:
     """Whether this is a tensor with a row for each row of x, in every minibatch."""
-    return all(torch.is_tensor(row.get(name)) and row[name].dim() and len(row[name]) == len(row["x"]) for row in rows)
+    return all(
+        torch.is_tensor(row.get(name)) and row[name].dim() and len(row[name]) == len(row["x"])
+        for row in rows
+    )
 
 
 def nearest(rows: np.ndarray, among: np.ndarray) -> np.ndarray:
@@ -702,8 +798,8 @@ def reference_gae(learner: tuple, values, gamma: float, gae_lambda: float) -> np
 
 
 class Minibatch:
-    """The loss called again as in the traced run, with an agent of the probe's, other flags, and tensors of `rows` rows:
-    those that the probe knows are drawn anew, the others are what the run had in these rows."""
+    """The loss called again as in the traced run, with an agent of the probe's, other flags, and tensors of `rows`
+    rows: those that the probe knows are drawn anew, the others are what the run had in these rows."""
 
     def __init__(self, subject: Subject, rows: int = 64, **flags):
         trace = subject.trace
@@ -716,21 +812,37 @@ class Minibatch:
         pool = [row for record in trace.updates[:4] for row in record["minibatches"]]
         chosen = torch.randint(sum(len(row["x"]) for row in pool), (rows,))
         inputs = ["x", *subject.loss_parameters[1:]]
-        self.batch = {name: torch.cat([row[name] for row in pool])[chosen] for name in inputs if value_rows(pool, name)}
+        self.batch = {
+            name: torch.cat([row[name] for row in pool])[chosen]
+            for name in inputs
+            if value_rows(pool, name)
+        }
         with torch.no_grad():
-            self.batch |= {n: v for n, v in self.draw(rows).items() if n in self.batch}
+            drawn = {n: v for n, v in self.draw(rows).items() if n in self.batch}
+        self.batch |= drawn
+        self.drawn = set(drawn)
 
     def draw(self, rows: int) -> dict:
         """Actions near the policy, ratios on both sides of the clip range."""
         agent, x, noise = self.agent, self.batch["x"], 0.5 * torch.randn(5, rows)
         if "q-learning" in self.subject.kinds:
-            return {"action": torch.randint(NUM_ACTIONS, (rows,)), "reward": 2 * torch.randn(rows),
-                    "terminal": (torch.rand(rows) < 0.3).float(), "next_values": torch.randn(rows, NUM_ACTIONS)}  # fmt: skip
+            return {
+                "action": torch.randint(NUM_ACTIONS, (rows,)),
+                "reward": 2 * torch.randn(rows),
+                "terminal": (torch.rand(rows) < 0.3).float(),
+                "next_values": torch.randn(rows, NUM_ACTIONS),
+            }
         action, logprob, _ = self.subject.act(agent, x)
         logprob = self.subject.act(agent, x, action)[1] if logprob is None else logprob
         value = self.subject.value(agent, x)
-        return {"action": action, "old_logprob": logprob + 0.4 * noise[3], "advantage": noise[0],
-                "target": value + 2 * noise[1] + 1, "old_value": value + noise[2], "valid": torch.ones(rows)}  # fmt: skip
+        return {
+            "action": action,
+            "old_logprob": logprob + 0.4 * noise[3],
+            "advantage": noise[0],
+            "target": value + 2 * noise[1] + 1,
+            "old_value": value + noise[2],
+            "valid": torch.ones(rows),
+        }
 
     def loss(self, args=None, **tensors) -> torch.Tensor:
         """The loss, with some of the tensors changed."""
@@ -747,7 +859,9 @@ def gradient(output: torch.Tensor, parameters: list) -> torch.Tensor:
     if not output.requires_grad:
         return torch.zeros(sum(p.numel() for p in parameters)).double()
     grads = torch.autograd.grad(output, parameters, retain_graph=True, allow_unused=True)
-    return torch.cat([torch.zeros(p.numel()) if g is None else g.flatten() for g, p in zip(grads, parameters)]).double()
+    return torch.cat(
+        [torch.zeros(p.numel()) if g is None else g.flatten() for g, p in zip(grads, parameters)]
+    ).double()
 
 
 def seed_everything(seed: int) -> None:
