@@ -249,7 +249,7 @@ def evaluate(agent: Agent, envs, obs):
     return returns
 
 
-def write(path: Path, content: dict):
+def write(path: Path, content):
     """Aside, then moved: a kill at any moment leaves the old file or the new one, whole."""
     aside = path.with_suffix(".tmp")
     if path.suffix == ".pt":
@@ -259,7 +259,7 @@ def write(path: Path, content: dict):
     os.replace(aside, path)
 
 
-def load_checkpoint(run_dir: str) -> dict:
+def load_checkpoint(run_dir) -> dict:
     """The run's checkpoint, read as data: nothing in it can run code."""
     try:
         saved = torch.load(Path(run_dir, "checkpoint.pt"), map_location="cpu", weights_only=True)

@@ -113,7 +113,13 @@ def explain(results: list[Result]) -> None:
     """Notes where a failure follows from one further up, exact before learned, first before later."""
     failed = [result for result in results if result.verdict != "passes"]
     exact = [r.check for r in failed if r.verdict == "broken" and not r.check.startswith("learns-")]
+    unable = {}  # one error can stop several checks
     for result in failed:
+        if result.verdict == "could not check":
+            result.explained_by = unable.setdefault(result.measured, result.check)
+            result.explained_by = result.explained_by * (result.explained_by != result.check)
+            if result.explained_by:
+                continue
         causes = [r.check for r in failed if r.check in CHECKS[result.check].follows]
         if result.check.startswith("learns-"):
             causes = exact or [r.check for r in failed if r.check.startswith("learns-")]
@@ -131,9 +137,9 @@ def names_of(results: list[Result]) -> list[str]:
 def report(file: Path, results: list[Result]) -> str:
     """The verdict, then what is wrong, the most likely cause first, then all checks."""
     groups = {verdict: [r for r in results if r.verdict == verdict] for verdict in VERDICTS}
-    counts = ", ".join(
-        f"{len(groups[verdict])} {verdict}" for verdict in VERDICTS if groups[verdict]
-    )
+    number = {verdict: len(group) for verdict, group in groups.items()}
+    number["could not check"] = len({r.measured for r in groups["could not check"]})
+    counts = ", ".join(f"{number[verdict]} {verdict}" for verdict in VERDICTS if number[verdict])
     worst = next(verdict for verdict in VERDICTS if groups[verdict])
     lines = [f"{file.name}: {worst} ({counts})"]
     for verdict in VERDICTS[:3]:

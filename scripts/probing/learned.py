@@ -65,7 +65,7 @@ def learn(
     ]
     with torch.no_grad():
         x = subject.seen(agents[-1], np.stack(obs))
-        best = subject.best(agents[-1], x).numpy()
+        best = subject.best(agents[-1], np.stack(obs)).numpy()
         actions = best[:, 0] if "continuous" in subject.kinds else np.array(Choices.values)[best]
         return subject.value(agents[-1], x).numpy(), actions
 

@@ -526,6 +526,15 @@ def rows_are_independent(subject: Subject) -> Finding:
         return broken(
             f"shuffled without effect: {', '.join(sorted(spoilt))}", "each has one", mistake
         )
+    if "policy" in subject.kinds:
+        x = mb.batch["x"]
+        with torch.no_grad():
+            alone = torch.cat([subject.value(mb.agent, row[None]) for row in x])
+            together = subject.value(mb.agent, x)
+        if largest(together, alone) > 1e-3:
+            return broken(
+                "other values beside other rows", "its own", "a row decides the value of others"
+            )
     return passes("all rows keep together")
 
 
@@ -581,9 +590,7 @@ def slopes(
             f"the {part} has {factor:.3g} times its weight in the loss",
         )
     if finding.verdict == "differs" and factor < -0.2:
-        return broken(
-            finding.measured, finding.expected, "the sign: the loss moves it the wrong way"
-        )
+        return broken(finding.measured, finding.expected, "the loss moves it the wrong way")
     return finding
 
 

@@ -271,7 +271,9 @@ def update_frequency(subject: Subject) -> Finding:
         due[1:] = np.diff(np.array(steps) // args.train_frequency)
         first = int(np.flatnonzero(made)[0])
         batches = (
-            [mb["x"].numpy().tobytes() for mb in record["minibatches"]] for record in trace.updates
+            [mb[name].numpy().tobytes() for mb in record["minibatches"]]
+            for record in trace.updates
+            for name in ("x", "next_obs")
         )
         same = sum(len(set(batch)) < len(batch) for batch in batches)
         if same > 1:
@@ -423,7 +425,7 @@ class Draws:
 
     def find(self, batch: dict) -> list[tuple]:
         """(index in the batch, step or None, environment) of each row."""
-        names = [x.numpy().tobytes() for x in batch["x"]]
+        names = [np.asarray(x).tobytes() for x in batch["x"]]
         return [
             (i, *(self.rows.get(name) or ("reset" if name in self.finals else None, 0)))
             for i, name in enumerate(names)
@@ -567,7 +569,7 @@ def replay_draws(subject: Subject) -> Finding:
         raise Unable("no Replay.sample was called")
     draws, (_, sample) = Draws(trace), trace.replays[0]
     (positional, named), counts = trace.samples[-1], {}
-    names = ["x", *subject.loss_parameters[1:]]
+    names = ["x" if name == subject.x_name else name for name in subject.loss_parameters]
     for _ in range(40):
         result = sample(
             *([100, *positional[1:]] if positional else ()),

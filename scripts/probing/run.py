@@ -673,6 +673,10 @@ def constant_on_resume(
             f"{value * share:.3g}",
             f"{flag} beside --resume has no effect",
         )
+    fell = ends[0] < 0.9 * first.updates[0]["lrs"][0]
+    if fell and all(abs(lr / value - 1) < 1e-2 for lr in ours):
+        mistake = "the schedule of a resumed run starts anew"
+        return broken(f"learning rate {ours[0]:.3g}", f"{value * share:.3g}", mistake)
     return None  # another schedule
 
 
@@ -843,7 +847,7 @@ def evaluation_returns(subject: Subject) -> Finding:
         return passes("returns as played")
     with torch.no_grad():
         for row in steps:
-            mode = subject.best(agent, subject.seen(agent, row["obs"][None]))[0]
+            mode = subject.best(agent, row["obs"][None])[0]
             off = max(off, largest(row["action"], mode))
     if off > 1e-3:
         return differs(

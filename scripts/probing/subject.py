@@ -228,9 +228,15 @@ class Subject:
 
     @cached_property
     def loss_parameters(self) -> list[str]:
-        """The tensors that the loss takes, in its order; the first is what the network sees, called x here."""
+        """What the loss takes beside agents and args, in its order."""
         names = inspect.signature(getattr(self.module, self.loss_name)).parameters
         return [name for name in names if name not in ("agent", "target_agent", "args")]
+
+    @cached_property
+    def x_name(self) -> str:
+        """What the network sees, as the loss calls it; here it is x in every file."""
+        names = self.loss_parameters
+        return next((name for name in ("x", "obs") if name in names), names[0])
 
     @cached_property
     def trace(self) -> "Trace":
@@ -262,10 +268,10 @@ class Subject:
             flags |= {
                 "num_envs": 48,
                 "buffer_size": 960,
-                "learning_starts": 192,
-                "train_frequency": 48,
+                "learning_starts": 288,
+                "train_frequency": 24,
             }
-            flags |= {"total_timesteps": 4500}
+            flags["total_timesteps"] = 2300 if self.world == "Pixels" else 4500
         return flags
 
     @cached_property
@@ -393,13 +399,31 @@ class Subject:
         action = [torch.full((len(x),), a) for a in range(NUM_ACTIONS)]
         return [torch.stack([self.act(agent, x, a)[1] for a in action], -1), agent.get_value(x)]
 
-    def best(self, agent, x) -> torch.Tensor:
-        """The policy's mode, as the environment gets it, or the action of the highest value."""
-        if "continuous" in self.kinds:
-            if not hasattr(agent, "actor_mean"):
-                raise Unable("the agent has no actor_mean, so the probe does not know its mode")
+    def best(self, agent, obs: np.ndarray) -> torch.Tensor:
+        """The policy's mode in these states, as the environment gets it, or the action of the highest value."""
+        x = self.seen(agent, obs)
+        if "continuous" not in self.kinds:
+            return self.outputs(agent, x)[0].argmax(-1)
+        if hasattr(agent, "actor_mean"):
             return torch.from_numpy(np.asarray(agent.to_env(agent.actor_mean(x))))
-        return self.outputs(agent, x)[0].argmax(-1)
+        shown = Shown(len(obs))  # whatever the file's evaluation plays
+        self.trace.names["evaluate"](agent, shown, np.asarray(obs, np.float32))
+        return torch.from_numpy(np.asarray(shown.action))
+
+
+class Shown:
+    """Stands in for a vector environment: keeps the first action, and ends."""
+
+    def __init__(self, num_envs: int):
+        self.num_envs, self.action = num_envs, None
+
+    def step(self, action):
+        self.action = action if self.action is None else self.action
+        ends = np.ones(self.num_envs, bool)
+        return np.zeros((self.num_envs, 3), np.float32), np.zeros(self.num_envs), ends, ~ends, {}
+
+    def close(self):
+        pass
 
 
 def scores(agent: nn.Module) -> torch.Tensor:
@@ -570,7 +594,7 @@ class Trace:
             return function(*a, **k)
         call = Call(function, a, k)
         agent = call.arguments["agent"]
-        first = self.subject.loss_parameters[0]
+        first = self.subject.x_name
         row = Row(
             {
                 "x" if name == first else name: value.detach().clone()
@@ -811,7 +835,7 @@ class Minibatch:
         self.target = subject.agent(seed=1, **flags) if trace.target is not None else None
         pool = [row for record in trace.updates[:4] for row in record["minibatches"]]
         chosen = torch.randint(sum(len(row["x"]) for row in pool), (rows,))
-        inputs = ["x", *subject.loss_parameters[1:]]
+        inputs = ["x" if name == subject.x_name else name for name in subject.loss_parameters]
         self.batch = {
             name: torch.cat([row[name] for row in pool])[chosen]
             for name in inputs
@@ -847,7 +871,7 @@ class Minibatch:
     def loss(self, args=None, **tensors) -> torch.Tensor:
         """The loss, with some of the tensors changed."""
         given = self.batch | tensors
-        given[self.subject.loss_parameters[0]] = given.pop("x")
+        given[self.subject.x_name] = given.pop("x")
         if "target_agent" in self.call.arguments:
             given["target_agent"] = self.target
         torch.manual_seed(self.subject.seed)
