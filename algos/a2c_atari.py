@@ -350,7 +350,7 @@ def train(args: Args, stop=()) -> dict:
         first_step = global_step
         iteration_started = time.perf_counter()
         fraction = 1 - global_step / args.total_timesteps if args.anneal_lr else 1.0
-        optimizer.param_groups[0]["lr"] = fraction * args.learning_rate
+        optimizer.param_groups[0]["lr"] = float(fraction * args.learning_rate)
 
         # Rollout
         for t in range(args.num_steps):

@@ -357,7 +357,7 @@ def train(args: Args, stop=()) -> dict:
         iteration_started = time.perf_counter()
         finished = []  # (return, length) of the episodes that end in this rollout
         fraction = 1 - global_step / args.total_timesteps if args.anneal_lr else 1.0
-        optimizer.param_groups[0]["lr"] = fraction * args.learning_rate
+        optimizer.param_groups[0]["lr"] = float(fraction * args.learning_rate)
 
         # Rollout
         for t in range(args.num_steps):

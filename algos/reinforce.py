@@ -260,7 +260,7 @@ def train(args: Args, stop=()) -> dict:
         first_step = global_step
         iteration_started = time.perf_counter()
         fraction = 1 - global_step / args.total_timesteps if args.anneal_lr else 1.0
-        optimizer.param_groups[0]["lr"] = fraction * args.learning_rate
+        optimizer.param_groups[0]["lr"] = float(fraction * args.learning_rate)
 
         # Rollout: an episode of each, whoever is done waits; a NaN is seen after the update
         obs = flatten(envs.reset()[0])

@@ -369,7 +369,7 @@ def train(args: Args, stop=()) -> dict:
         iteration_started = time.perf_counter()
         finished = []  # (return, length) of the episodes that end in this rollout
         fraction = 1 - global_step / args.total_timesteps if args.anneal_lr else 1.0
-        optimizer.param_groups[0]["lr"] = fraction * args.learning_rate
+        optimizer.param_groups[0]["lr"] = float(fraction * args.learning_rate)
         if args.rpo_alpha_final is not None:  # RPO: linear schedule
             share = global_step / args.total_timesteps
             agent.rpo_alpha.fill_(args.rpo_alpha + (args.rpo_alpha_final - args.rpo_alpha) * share)
