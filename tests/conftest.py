@@ -24,6 +24,12 @@ EVERY = NAMES + CLASSIC + PIXELS + ATARI
 VARIANTS = ["rpo_continuous", "ppo_squashed"]  # their parent's train(), as test_files.py proves
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--more", action="store_true", help="all of tests/changes.txt, not one of a kind"
+    )
+
+
 def script(name: str) -> Path:
     return ALGOS / f"{name}.py"
 
