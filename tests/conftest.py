@@ -110,10 +110,10 @@ def read_checkpoint(run: Path, name: str = "checkpoint.pt") -> dict:
 
 
 def events(run: Path) -> list:
-    """What TensorBoard shows: the files in the order of opening; a restart purges what comes after its step.
+    """What TensorBoard shows: the files in the order of writing; a restart purges what comes after its step.
 
-    TensorBoard sorts the names as text, which is the order of opening only if a second lies between."""
-    files = sorted(run.glob("events*"), key=lambda f: [int(f.name.split(".")[i]) for i in (3, -1)])
+    TensorBoard sorts the names as text, which is that order only if a second lies between two starts."""
+    files = sorted(run.glob("events*"), key=lambda f: f.stat().st_mtime_ns)
     kept = []
     for file in files:
         for event in LegacyEventFileLoader(str(file)).Load():

@@ -210,7 +210,7 @@ def test_stored_log_probabilities_are_those_of_the_draws(small, record):
         agents.append(self)
 
     small.Agent.__init__ = keep
-    _, updates = record(learning_rate=1e-30)
+    _, updates = record(learning_rate=1e-9)
     for _, _, batch, *_ in updates:
         _, logprob, *_ = agents[0].get_action_and_value(batch[0], batch[1])
         torch.testing.assert_close(logprob, batch[2])

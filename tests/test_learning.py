@@ -1,4 +1,4 @@
-"""Short real learning: what the probe's toys are too easy for. Thresholds are below the worst of five seeds."""
+"""Short real learning: what the probe's toys are too easy for. dqn.py's is left to the probe: it takes longer."""
 
 import pytest
 from conftest import load
@@ -6,15 +6,18 @@ from conftest import load
 PENDULUM = {  # not left to the defaults, which are chosen for other tasks
     "num_minibatches": 8,
     "learning_rate": 1e-3,
-    "total_timesteps": 150_000,
+    "total_timesteps": 200_000,
     "eval_episodes": 50,
 }
-CARTPOLE = {"total_timesteps": 100_000, "eval_frequency": 10_000, "eval_episodes": 20}
 TASKS = [
-    ("ppo_continuous", "Pendulum-v1", PENDULUM, -220),  # a random policy: about -1200
+    (
+        "ppo_continuous",
+        "Pendulum-v1",
+        PENDULUM,
+        -220,
+    ),  # ten runs: -146 to -172; a random policy: about -1200
     ("ppo", "CartPole-v1", {"total_timesteps": 100_000}, 450),
     ("reinforce", "CartPole-v1", {"total_timesteps": 150_000}, 350),
-    ("dqn", "CartPole-v1", CARTPOLE, 400),
 ]
 
 
@@ -24,4 +27,4 @@ def test_learns(name, env_id, flags, least, tmp_path):
     """Would break: anything that is too small for the other tests to see."""
     algo = load(name)
     summary = algo.train(algo.Args(env_id=env_id, runs_dir=str(tmp_path), **flags))
-    assert summary.get("best_return_mean", summary["eval_return_mean"]) >= least
+    assert summary["eval_return_mean"] >= least

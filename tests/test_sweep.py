@@ -401,7 +401,7 @@ def test_failures(folder):
 def test_failed_sweep_is_not_averaged(folder):
     """Would break: a figure of those scripts that did not crash; a script that is forgotten as it left no folder."""
     text = (ALGOS / "ppo_continuous.py").read_text()
-    line = "    bar.postfix = "
+    line = "    bar = tqdm("
     assert text.count(line) == 1
     Path("ppo_broken.py").write_text(text.replace(line, f"    1 / 0\n{line}"))
     sweep_of_both = f"ppo_broken.py --env-ids Pendulum-v1 --seeds 1-2 --workers 2 -- {TINY}"
