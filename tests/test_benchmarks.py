@@ -172,8 +172,10 @@ def test_walk(tmp_path):
 
 
 @pytest.mark.slow
-def test_speed_of_discrete_actions(tmp_path):
+def test_speed_of_discrete_actions(request, tmp_path):
     """Would break: a peer that gets settings it does not know, a ratio of the wrong sides, a missing file."""
+    if not request.config.getoption("more"):
+        pytest.skip("half a minute of peers: pytest --more")
     flags = "--suite discrete --cases DQN --repeats 1 --seconds 0.3 --calibration-steps 4096 --output speed.csv"
     status, out, err = run("benchmarks/speed.py", *flags.split(), cwd=tmp_path)
     assert status == 0, err

@@ -447,7 +447,10 @@ def test_bad_input(flags, words, call, tmp_path):
 # ---- what is published ---------------------------------------------------------------------------------------------
 
 
-LONG_TABLES = {"classic", "rpo_defaults", "rpo_paper", "speed", "speed_atari", "speed_discrete"}
+LONG_TABLES = {
+    *("classic", "rpo_alpha", "rpo_defaults", "rpo_distribution", "rpo_distribution_walker"),
+    *("rpo_paper", "speed", "speed_atari", "speed_discrete"),
+}
 
 
 @pytest.mark.parametrize("file", RESULTS, ids=lambda file: file.stem)

@@ -143,8 +143,10 @@ def test_check_that_raises(tmp_path):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
-def test_learned_check_of_its_mistake(mistake, check, tmp_path):
+def test_learned_check_of_its_mistake(mistake, check, request, tmp_path):
     """Would break: a learned check that its own mistake passes."""
+    if "loss.backward()" in mistake[0] and not request.config.getoption("more"):
+        pytest.skip("the same mistake before four checks: pytest --more")
     (tmp_path / "wrong.py").write_text(edited("ppo_continuous", mistake))
     subject = probe.open_subject(tmp_path / "wrong.py", seed=1)
     subject.suspect = True  # no need to try whether it is only slow

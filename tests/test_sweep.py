@@ -548,11 +548,13 @@ def test_on_ray(folder, cluster):
     process.send_signal(signal.SIGTERM)
     finish(process, 143)
     what = [line.split()[1:3] for line in journal()]
-    assert [word for _, word in what] == ["start", "start", "stopped", "stopped"]  # one each
+    assert (
+        sorted(what[:2]) == [["1", "start"], ["2", "start"]] and ["1", "stopped"] in what
+    )  # 2 may have crashed
     output = finish(start(f"{toy} --steps 8 --crash 2 --delay 0.1"), 1)
     assert "1 now, 1 failed" in output
     assert output[output.index("FAILED") :].count("this is the cause") == 1
-    what = [line.split()[1:3] for line in journal()][4:]
+    what = [line.split()[1:3] for line in journal()][len(what) :]
     assert what.count(["1", "resume"]) == what.count(["1", "end"]) == 1
     assert not list(Path("runs").glob(".incoming"))
 
