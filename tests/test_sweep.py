@@ -551,7 +551,7 @@ def test_on_ray(folder, cluster):
     assert (
         sorted(what[:2]) == [["1", "start"], ["2", "start"]] and ["1", "stopped"] in what
     )  # 2 may have crashed
-    output = finish(start(f"{toy} --steps 8 --crash 2 --delay 0.1"), 1)
+    output = finish(start(f"{toy} --steps 8 --crash 2 --delay 0.5"), 1)
     assert "1 now, 1 failed" in output
     assert output[output.index("FAILED") :].count("this is the cause") == 1
     what = [line.split()[1:3] for line in journal()][len(what) :]
