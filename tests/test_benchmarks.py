@@ -28,8 +28,10 @@ def finish(script, flags: str, cwd) -> tuple:
 
 
 @pytest.mark.slow
-def test_sb3_run_folder(tmp_path):
+def test_sb3_run_folder(request, tmp_path):
     """Would break: a run of stable-baselines3 that plot.py or sweep.py cannot read; returns of normalised rewards."""
+    if not request.config.getoption("more"):
+        pytest.skip("a peer or a study that trains: pytest --more")
     flags = "--env-id Pendulum-v1 --total-timesteps 8192 --eval-episodes 3 --seed 4"
     _, summary = finish("benchmarks/sb3_ppo.py", flags, tmp_path)
     assert (
@@ -68,8 +70,10 @@ def sb3_atari(monkeypatch):
 
 
 @pytest.mark.slow
-def test_sb3_on_atari(tmp_path):
+def test_sb3_on_atari(request, tmp_path):
     """Would break: a run of stable-baselines3 that plot.py or sweep.py cannot read."""
+    if not request.config.getoption("more"):
+        pytest.skip("a peer or a study that trains: pytest --more")
     flags = "--algo A2C --total-timesteps 4000 --eval-episodes 1 --seed 3"
     folder, summary = finish("benchmarks/sb3_atari.py", flags, tmp_path)
     assert (
@@ -143,8 +147,10 @@ def test_sb3_gets_our_settings_on_atari(sb3_atari):
 
 
 @pytest.mark.slow
-def test_walk(tmp_path):
+def test_walk(request, tmp_path):
     """Most untrained walkers that are shaken fall. Would break: falls not seen, noise not applied."""
+    if not request.config.getoption("more"):
+        pytest.skip("a peer or a study that trains: pytest --more")
     flags = "--total-timesteps 512 --num-envs 4 --num-steps 8 --eval-episodes 1".split()
     subprocess.run(
         [sys.executable, ALGOS / "ppo_continuous.py", *flags],
