@@ -577,7 +577,10 @@ class Trace:
         function = self.names[self.subject.returns_name]
         call = Call(function, a, k)
         result = function(*a, **k)
-        if self.recording and len(self.returns) < 2000:
+        again = len(self.returns) > len(
+            self.updates
+        )  # e.g. once for the policy, once for the value
+        if self.recording and len(self.returns) < 2000 and not again:
             arguments = {
                 name: v.detach().clone() if torch.is_tensor(v) else v
                 for name, v in call.arguments.items()
