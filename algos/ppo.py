@@ -219,8 +219,8 @@ def update(agent: Agent, optimizer, args: Args, batch, loss_fn=ppo_loss):
     metrics = []
     for _ in range(args.update_epochs):
         order = torch.randperm(len(batch[0])).repeat(3)[:batch_size].to(batch[0].device)
-        for mb_rows in order.chunk(args.num_minibatches):
-            loss, mb_metrics = loss_fn(agent, args, *(tensor[mb_rows] for tensor in batch))
+        for minibatch in zip(*(tensor[order].chunk(args.num_minibatches) for tensor in batch)):
+            loss, mb_metrics = loss_fn(agent, args, *minibatch)
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(parameters, args.max_grad_norm)

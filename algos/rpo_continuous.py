@@ -65,6 +65,7 @@ class Args:
     num_minibatches: int = 2  # minibatches of an epoch
     update_epochs: int = 10  # passes over a rollout
     activation: Literal["SiLU", "Tanh"] = "SiLU"  # of the hidden layers
+    init_std: float = 1.0  # standard deviation of the action at the start
     norm_obs: bool = True  # standardise observations by running statistics
     norm_reward: bool = True  # divide rewards by the running deviation of the discounted return
     norm_adv: bool = True  # standardise the advantages of each minibatch
@@ -167,7 +168,7 @@ class Agent(nn.Module):
         self.args = args
         self.actor_mean = mlp(action_dim, std=0.01)
         self.critic = mlp(1, std=1.0)
-        self.actor_logstd = nn.Parameter(torch.zeros(action_dim))
+        self.actor_logstd = nn.Parameter(torch.full((action_dim,), args.init_std).log())
         self.register_buffer("rpo_alpha", torch.tensor(args.rpo_alpha), persistent=False)  # RPO:
         self.obs_rms = RunningMeanStd(obs_dim)
         self.return_rms = RunningMeanStd()
@@ -240,8 +241,8 @@ def update(agent: Agent, optimizer, args: Args, batch, loss_fn=ppo_loss):
     metrics = []
     for _ in range(args.update_epochs):
         order = torch.randperm(len(batch[0])).repeat(3)[:batch_size].to(batch[0].device)
-        for mb_rows in order.chunk(args.num_minibatches):
-            loss, mb_metrics = loss_fn(agent, args, *(tensor[mb_rows] for tensor in batch))
+        for minibatch in zip(*(tensor[order].chunk(args.num_minibatches) for tensor in batch)):
+            loss, mb_metrics = loss_fn(agent, args, *minibatch)
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(parameters, args.max_grad_norm)
