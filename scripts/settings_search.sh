@@ -26,7 +26,8 @@ declare -A change=(
 for candidate in ${CANDIDATES:-base std1 silu normadv rows128 epochs5 long gamma995 lambda98 lr5e-4}; do
   for seed in ${SEEDS:-101}; do
     for env_id in HalfCheetah-v5 BipedalWalker-v3 LunarLanderContinuous-v3; do
-      echo --scripts algos/ppo_continuous.py --env-ids $env_id --seeds $seed --tag $candidate --runs-dir "${RUNS:-runs}" "$@" \
+      echo --scripts algos/ppo_continuous.py --env-ids $env_id --seeds $seed --tag $candidate "$@" \
+        --runs-dir "${RUNS:-runs}/$candidate-$env_id-$seed" \
         -- --total-timesteps 1000000 --compile $base ${change[$candidate]}
     done
   done
