@@ -228,7 +228,7 @@ def evaluate(agent: Agent, envs, obs, camera=None, films=()):
     The camera shows the first of them in colour: with their seeds and actions, the same games.
     """
     returns = np.zeros(envs.num_envs)
-    running = np.ones(envs.num_envs, dtype=bool)
+    running = np.ones(envs.num_envs, bool)
     for _ in range(agent.args.eval_max_steps):
         action, *_ = agent.get_action_and_value(
             torch.from_numpy(obs).to(agent.critic.weight.device)
@@ -336,7 +336,7 @@ def train(args: Args, stop=()) -> dict:
     actions = torch.zeros(shape, dtype=torch.int64, device=device)
     values = torch.zeros(args.num_steps + 1, args.num_envs, device=device)
     storage = np.zeros((4, *shape), dtype=np.float32)  # reward, terminal, end, valid
-    done = np.zeros(args.num_envs, dtype=bool)
+    done = np.zeros(args.num_envs, bool)
     lives = np.zeros(args.num_envs)  # left before a step; before the first of a run none is lost
     finished = []  # (return, length) of the episodes that ended since the last line of the log
     losses = []  # metrics of the updates since then

@@ -207,7 +207,7 @@ def update(agent: Agent, target_agent: Agent, optimizer, args: Args, batch, loss
 def evaluate(agent: Agent, envs, obs):
     """Raw return of each environment's first episode, with --eval-e for epsilon."""
     returns = np.zeros(envs.num_envs)
-    running = np.ones(envs.num_envs, dtype=bool)
+    running = np.ones(envs.num_envs, bool)
     with torch.random.fork_rng(devices=[]):  # training goes on with the draws it would have had
         for _ in range(agent.args.eval_max_steps):
             x = torch.from_numpy(flatten(obs)).to(agent.network[0].weight.device)
@@ -317,7 +317,7 @@ def train(args: Args, stop=()) -> dict:
         wandb.init(**place, config=asdict(args))
     writer = SummaryWriter(run_dir, purge_step=global_step + 1)
     writer.add_text("config", f"```\n{json.dumps(run, indent=2)}\n```", global_step)
-    done = np.zeros(args.num_envs, dtype=bool)
+    done = np.zeros(args.num_envs, bool)
     last100 = None  # mean return of the last 100 episodes
     speeds = []  # steps per second of the iterations
     period = min(1000, args.eval_frequency or 1000, args.checkpoint_frequency)  # of log lines

@@ -242,7 +242,7 @@ def evaluate(agent: Agent, envs, obs, camera=None, films=()):
     The camera shows the first of them in colour: with their seeds and actions, the same games.
     """
     returns = np.zeros(envs.num_envs)
-    running = np.ones(envs.num_envs, dtype=bool)
+    running = np.ones(envs.num_envs, bool)
     with torch.random.fork_rng(devices=[]):  # training goes on with the draws it would have had
         for _ in range(agent.args.eval_max_steps):
             x = torch.from_numpy(obs).to(agent.head.weight.device)
@@ -355,7 +355,7 @@ def train(args: Args, stop=()) -> dict:
         wandb.init(**place, config=asdict(args))
     writer = SummaryWriter(run_dir, purge_step=global_step + 1)
     writer.add_text("config", f"```\n{json.dumps(run, indent=2)}\n```", global_step)
-    done = np.zeros(args.num_envs, dtype=bool)
+    done = np.zeros(args.num_envs, bool)
     age = np.zeros(args.num_envs)  # of the observation: steps since the reset, at most 3
     lives = np.zeros(args.num_envs)  # left before a step; before the first of a run none is lost
     last100 = None  # mean return of the last 100 episodes

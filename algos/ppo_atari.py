@@ -209,8 +209,8 @@ def update(agent: Agent, optimizer, args: Args, batch, loss_fn=ppo_loss):
     metrics = []
     for _ in range(args.update_epochs):
         order = torch.randperm(len(batch[0])).repeat(3)[:batch_size].to(batch[0].device)
-        for mb_rows in order.chunk(args.num_minibatches):
-            loss, mb_metrics = loss_fn(agent, args, *(tensor[mb_rows] for tensor in batch))
+        for minibatch in zip(*(tensor[order].chunk(args.num_minibatches) for tensor in batch)):
+            loss, mb_metrics = loss_fn(agent, args, *minibatch)
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(parameters, args.max_grad_norm)
@@ -228,7 +228,7 @@ def evaluate(agent: Agent, envs, obs, camera=None, films=()):
     The camera shows the first of them in colour: with their seeds and actions, the same games.
     """
     returns = np.zeros(envs.num_envs)
-    running = np.ones(envs.num_envs, dtype=bool)
+    running = np.ones(envs.num_envs, bool)
     for _ in range(agent.args.eval_max_steps):
         action, *_ = agent.get_action_and_value(
             torch.from_numpy(obs).to(agent.critic.weight.device)
@@ -337,7 +337,7 @@ def train(args: Args, stop=()) -> dict:
     logprobs = torch.zeros(shape, device=device)
     values = torch.zeros(args.num_steps + 1, args.num_envs, device=device)
     storage = np.zeros((4, *shape), dtype=np.float32)  # reward, terminal, end, valid
-    done = np.zeros(args.num_envs, dtype=bool)
+    done = np.zeros(args.num_envs, bool)
     lives = np.zeros(args.num_envs)  # left before a step; before the first of a run none is lost
     last100 = None  # mean return of the last 100 episodes
     speeds = []  # steps per second of the iterations

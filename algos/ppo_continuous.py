@@ -162,7 +162,7 @@ class Agent(nn.Module):
         self.args = args
         self.actor_mean = mlp(action_dim, std=0.01)
         self.critic = mlp(1, std=1.0)
-        self.actor_logstd = nn.Parameter(torch.full((action_dim,), args.init_std).log())
+        self.actor_logstd = nn.Parameter(torch.full([action_dim], args.init_std).log())
         self.obs_rms = RunningMeanStd(obs_dim)
         self.return_rms = RunningMeanStd()
         self.register_buffer("action_low", torch.from_numpy(action_space.low).float())
@@ -245,7 +245,7 @@ def update(agent: Agent, optimizer, args: Args, batch, loss_fn=ppo_loss):
 def evaluate(agent: Agent, envs, obs):
     """Raw return of each environment's first episode, by the policy's mode, statistics frozen."""
     returns = np.zeros(envs.num_envs)
-    running = np.ones(envs.num_envs, dtype=bool)
+    running = np.ones(envs.num_envs, bool)
     for _ in range(agent.args.eval_max_steps):
         x = agent.normalize(torch.from_numpy(flatten(obs)).to(agent.action_low.device))
         obs, reward, terminated, truncated, _ = envs.step(agent.to_env(agent.actor_mean(x)))
@@ -346,7 +346,7 @@ def train(args: Args, stop=()) -> dict:
     actions = torch.zeros(*shape, len(agent.actor_logstd), device=device)
     logprobs = torch.zeros(shape, device=device)
     storage = np.zeros((5, *shape), dtype=np.float32)  # reward, terminal, end, valid, discounted
-    done = np.zeros(args.num_envs, dtype=bool)
+    done = np.zeros(args.num_envs, bool)
     trace = np.zeros(args.num_envs)  # discounted return so far, to scale rewards by
     speeds = []  # steps per second of the iterations
     saved_step = global_step
@@ -394,7 +394,7 @@ def train(args: Args, stop=()) -> dict:
         metrics = update(agent, optimizer, args, batch, loss_fn).tolist()
         agent.obs_rms.update(obs[:-1][valid])  # last: one iteration sees one set of statistics
         numbers = [*metrics, storage.sum(), obs.sum().item()]
-        numbers += [weight.detach().sum().item() for weight in agent.parameters()]
+        numbers += [weight.sum().item() for weight in agent.parameters()]
         if not np.isfinite(numbers).all():
             sys.exit(f"non-finite numbers before step {global_step}; saved {saved_step}: {run_dir}")
 

@@ -237,8 +237,8 @@ def update(agent: Agent, optimizer, args: Args, batch, loss_fn=ppo_loss):
     metrics = []
     for _ in range(args.update_epochs):
         order = torch.randperm(len(batch[0])).repeat(3)[:batch_size].to(batch[0].device)
-        for mb_rows in order.chunk(args.num_minibatches):
-            loss, mb_metrics = loss_fn(agent, args, *(tensor[mb_rows] for tensor in batch))
+        for minibatch in zip(*(tensor[order].chunk(args.num_minibatches) for tensor in batch)):
+            loss, mb_metrics = loss_fn(agent, args, *minibatch)
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(parameters, args.max_grad_norm)
@@ -253,7 +253,7 @@ def update(agent: Agent, optimizer, args: Args, batch, loss_fn=ppo_loss):
 def evaluate(agent: Agent, envs, obs):
     """Raw return of each environment's first episode, by the policy's mode."""
     returns = np.zeros(envs.num_envs)
-    running = np.ones(envs.num_envs, dtype=bool)
+    running = np.ones(envs.num_envs, bool)
     for _ in range(agent.args.eval_max_steps):
         logits = agent.actor(agent.features(torch.from_numpy(obs).to(agent.critic.weight.device)))
         obs, reward, terminated, truncated, _ = envs.step(agent.to_env(logits.argmax(-1)))
@@ -361,7 +361,7 @@ def train(args: Args, stop=()) -> dict:
     logprobs = torch.zeros(shape, device=device)
     values = torch.zeros(args.num_steps + 1, args.num_envs, device=device)
     storage = np.zeros((5, *shape), dtype=np.float32)  # reward, terminal, end, valid, discounted
-    done = np.zeros(args.num_envs, dtype=bool)
+    done = np.zeros(args.num_envs, bool)
     trace = np.zeros(args.num_envs)  # discounted return so far, to scale rewards by
     last100 = None  # mean return of the last 100 episodes
     speeds = []  # steps per second of the iterations

@@ -168,7 +168,7 @@ def update(agent: Agent, optimizer, args: Args, batch, loss_fn=reinforce_loss):
 def evaluate(agent: Agent, envs, obs):
     """Raw return of each environment's first episode, by the policy's mode."""
     returns = np.zeros(envs.num_envs)
-    running = np.ones(envs.num_envs, dtype=bool)
+    running = np.ones(envs.num_envs, bool)
     for _ in range(agent.args.eval_max_steps):
         x = torch.from_numpy(flatten(obs)).to(agent.actor[0].weight.device)
         obs, reward, terminated, truncated, _ = envs.step(agent.to_env(agent.actor(x).argmax(-1)))
@@ -265,7 +265,7 @@ def train(args: Args, stop=()) -> dict:
         # Rollout: an episode of each, whoever is done waits; a NaN is seen after the update
         obs = flatten(envs.reset()[0])
         steps = []
-        running = np.ones(args.num_envs, dtype=bool)
+        running = np.ones(args.num_envs, bool)
         while running.any() and len(steps) < args.eval_max_steps:
             with torch.inference_mode():
                 action, *_ = agent.get_action(torch.from_numpy(obs).to(device).nan_to_num(0, 0, 0))

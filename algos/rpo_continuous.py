@@ -168,7 +168,7 @@ class Agent(nn.Module):
         self.args = args
         self.actor_mean = mlp(action_dim, std=0.01)
         self.critic = mlp(1, std=1.0)
-        self.actor_logstd = nn.Parameter(torch.full((action_dim,), args.init_std).log())
+        self.actor_logstd = nn.Parameter(torch.full([action_dim], args.init_std).log())
         self.register_buffer("rpo_alpha", torch.tensor(args.rpo_alpha), persistent=False)  # RPO:
         self.obs_rms = RunningMeanStd(obs_dim)
         self.return_rms = RunningMeanStd()
@@ -188,7 +188,7 @@ class Agent(nn.Module):
         """x (n, obs_dim) -> unclipped action (n, action_dim), logprob (n,) and entropy (n,)."""
         policy = Normal(self.actor_mean(x), self.actor_logstd.exp(), validate_args=False)
         if self.args.rpo_alpha > 0 and (action is not None or self.args.rpo_perturb_rollout):
-            policy.loc = policy.loc + self.rpo_alpha * (2 * torch.rand_like(policy.loc) - 1)
+            policy.loc += self.rpo_alpha * (2 * torch.rand_like(policy.loc) - 1)
         if self.args.distribution != "normal":  # RPO: noise of another kind
             family = Laplace if self.args.distribution == "laplace" else Gumbel
             policy = family(policy.loc, policy.scale, validate_args=False)
@@ -257,7 +257,7 @@ def update(agent: Agent, optimizer, args: Args, batch, loss_fn=ppo_loss):
 def evaluate(agent: Agent, envs, obs):
     """Raw return of each environment's first episode, by the policy's mode, statistics frozen."""
     returns = np.zeros(envs.num_envs)
-    running = np.ones(envs.num_envs, dtype=bool)
+    running = np.ones(envs.num_envs, bool)
     for _ in range(agent.args.eval_max_steps):
         x = agent.normalize(torch.from_numpy(flatten(obs)).to(agent.action_low.device))
         obs, reward, terminated, truncated, _ = envs.step(agent.to_env(agent.actor_mean(x)))
@@ -358,7 +358,7 @@ def train(args: Args, stop=()) -> dict:
     actions = torch.zeros(*shape, len(agent.actor_logstd), device=device)
     logprobs = torch.zeros(shape, device=device)
     storage = np.zeros((5, *shape), dtype=np.float32)  # reward, terminal, end, valid, discounted
-    done = np.zeros(args.num_envs, dtype=bool)
+    done = np.zeros(args.num_envs, bool)
     trace = np.zeros(args.num_envs)  # discounted return so far, to scale rewards by
     speeds = []  # steps per second of the iterations
     saved_step = global_step
@@ -409,7 +409,7 @@ def train(args: Args, stop=()) -> dict:
         metrics = update(agent, optimizer, args, batch, loss_fn).tolist()
         agent.obs_rms.update(obs[:-1][valid])  # last: one iteration sees one set of statistics
         numbers = [*metrics, storage.sum(), obs.sum().item()]
-        numbers += [weight.detach().sum().item() for weight in agent.parameters()]
+        numbers += [weight.sum().item() for weight in agent.parameters()]
         if not np.isfinite(numbers).all():
             sys.exit(f"non-finite numbers before step {global_step}; saved {saved_step}: {run_dir}")
 
