@@ -1,30 +1,43 @@
-"""Stable-baselines3's PPO with the tuned settings of RL Baselines3 Zoo, as a run folder like those of algos/.
+"""PPO of stable-baselines3 or SBX with the settings of RL Baselines3 Zoo, CleanRL or ours, as a run folder like ours.
 
     python benchmarks/sb3_ppo.py --env-id BipedalWalker-v3 --total-timesteps 2000000
+    python benchmarks/sb3_ppo.py --settings cleanrl --env-id HalfCheetah-v5 --total-timesteps 1000000
+    python benchmarks/sb3_ppo.py --settings ours --library sbx --env-id Pendulum-v1     # needs: pip install sbx-rl
 
-For comparisons of return over wall-clock time: scripts/sweep.py runs it beside our own files and scripts/plot.py reads
-what it leaves. Its learning rate and clip range are constant, so a shorter run is the beginning of a longer one.
+For comparisons beside our own files: scripts/sweep.py runs it and scripts/plot.py reads what it leaves. The Zoo's
+learning rate is constant, so that a shorter run is the beginning of a longer one; CleanRL's and ours fall to zero.
 """
 
+import functools
+import importlib.util
 import json
+import math
+import operator
 import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import tyro
+
+CLEANRL = {"n_envs": 1, "n_steps": 2048, "batch_size": 64, "n_epochs": 10, "gamma": 0.99}
+CLEANRL |= {"gae_lambda": 0.95, "clip_range": 0.2, "clip_range_vf": 0.2, "ent_coef": 0.0}
+CLEANRL |= {"vf_coef": 0.5, "max_grad_norm": 0.5, "norm_obs": True, "norm_reward": True}
+CLEANRL |= {"learning_rate": 3e-4}
+NETWORKS = {"net_arch": {"pi": [64, 64], "vf": [64, 64]}, "activation_fn": "Tanh"}
 
 
 @dataclass
 class Args:
     exp_name: str = "sb3_ppo"  # name of this experiment, part of the run folder's name
-    env_id: str = "BipedalWalker-v3"  # BipedalWalker-v3 or Pendulum-v1
+    settings: Literal["zoo", "cleanrl", "ours"] = "zoo"  # ours: the defaults of ppo_continuous.py
+    library: Literal["sb3", "sbx"] = "sb3"  # sbx: its JAX twin
+    env_id: str = "BipedalWalker-v3"  # zoo: one that ZOO of speed.py has; else any with Box actions
     seed: int = 1  # seeds Python, NumPy, PyTorch and every environment
-    total_timesteps: int = (
-        2_000_000  # environment steps; the Zoo: 5M on BipedalWalker-v3, 100k on Pendulum-v1
-    )
+    total_timesteps: int = 2_000_000  # environment steps
     torch_threads: int = 1  # CPU threads of PyTorch
     eval_episodes: int = 100  # episodes of the evaluation, one in each of as many environments
     runs_dir: str = "runs"  # the run folder is created in here
@@ -108,7 +121,10 @@ def run(args, algo: str, policy: str, settings: dict, envs, evaluate) -> dict:
                 self.last100, self.ended = (self.last100 + self.ended)[-100:], []
 
     log = Log()
-    model = getattr(stable_baselines3, algo)(policy, envs, seed=args.seed, device="cpu", **settings)
+    library = importlib.import_module(
+        "sbx" if getattr(args, "library", "") == "sbx" else "stable_baselines3"
+    )
+    model = getattr(library, algo)(policy, envs, seed=args.seed, device="cpu", **settings)
     model.learn(args.total_timesteps, callback=log)
     writer.close()
     first, last = log.marks[min(1, len(log.marks) - 1)], log.marks[-1]
@@ -126,16 +142,37 @@ def run(args, algo: str, policy: str, settings: dict, envs, evaluate) -> dict:
     return summary
 
 
+def algo_args():
+    """The Args of ppo_continuous.py."""
+    file = Path(__file__).resolve().parents[1] / "algos" / "ppo_continuous.py"
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    module = sys.modules[file.stem] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.Args
+
+
 def train(args: Args) -> dict:
-    from speed import ZOO
+    from speed import ZOO, identical, with_activation
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.vec_env import VecNormalize
 
-    if args.env_id not in ZOO:
+    if args.library == "sbx" and not importlib.util.find_spec("sbx"):
+        raise SystemExit("sb3_ppo.py: --library sbx needs a package: pip install sbx-rl")
+    if args.settings == "zoo" and args.env_id not in ZOO:
         raise SystemExit(
             f"sb3_ppo.py: --env-id {args.env_id} has no tuned settings here; take one of {', '.join(ZOO)}"
         )
-    settings = dict(ZOO[args.env_id])
+    settings = (
+        ZOO.get(args.env_id) if args.settings == "zoo" else CLEANRL | {"policy_kwargs": NETWORKS}
+    )
+    if args.settings == "ours":
+        defaults = asdict(algo_args()())
+        networks = NETWORKS | {"activation_fn": defaults["activation"]}
+        networks["log_std_init"] = math.log(defaults["init_std"])
+        settings = identical(defaults) | {"policy_kwargs": networks}
+    settings = with_activation(settings, args.library)
+    if args.settings != "zoo":
+        settings["learning_rate"] = functools.partial(operator.mul, settings["learning_rate"])
     norms = {name: settings.pop(name, False) for name in ("norm_obs", "norm_reward")}
 
     def make_envs(number: int, seed: int):

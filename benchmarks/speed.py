@@ -42,6 +42,18 @@ ZOO = {
         "n_envs": 4, "n_steps": 1024, "batch_size": 64, "n_epochs": 10, "gamma": 0.9, "gae_lambda": 0.95,
         "ent_coef": 0.0, "learning_rate": 1e-3, "clip_range": 0.2, "use_sde": True, "sde_sample_freq": 4,
     },
+    "LunarLanderContinuous-v3": {
+        "n_envs": 16, "n_steps": 1024, "batch_size": 64, "n_epochs": 4, "gamma": 0.999, "gae_lambda": 0.98,
+        "ent_coef": 0.01,
+    },
+    "HalfCheetah-v5": {  # the Zoo's of v4
+        "n_envs": 1, "norm_obs": True, "norm_reward": True, "n_steps": 512, "batch_size": 64, "n_epochs": 20,
+        "gamma": 0.98, "gae_lambda": 0.92, "ent_coef": 0.000401762, "learning_rate": 2.0633e-05, "clip_range": 0.1,
+        "max_grad_norm": 0.8, "vf_coef": 0.58096, "policy_kwargs": {
+            "log_std_init": -2, "ortho_init": False, "activation_fn": "ReLU",
+            "net_arch": {"pi": [256, 256], "vf": [256, 256]},
+        },
+    },
 }  # fmt: skip
 # our file, stable-baselines3's class, and our flags, beside the defaults. DQN learns from the first thousand steps on,
 # with the exploration of later, so that the measurement has what the long rest of a run has.
@@ -79,7 +91,7 @@ ZOO_CASES = {
     },
 }  # fmt: skip
 ENV_IDS = {
-    "continuous": tuple(ZOO),
+    "continuous": ("BipedalWalker-v3", "Pendulum-v1"),
     "discrete": ("CartPole-v1",),
     "atari": ("BreakoutNoFrameskip-v4",),
 }
@@ -102,6 +114,23 @@ class Args:
     output: Path | None = (
         None  # every measurement, in long format; default: here, results/speed.csv or speed_SUITE.csv
     )
+
+
+def with_activation(settings: dict, side: str) -> dict:
+    """A copy of the settings; an activation named by a word becomes what the library (side "sb3" or "sbx") takes."""
+    kwargs = dict(settings.get("policy_kwargs", {}))
+    if "activation_fn" not in kwargs:
+        return dict(settings)
+    name = kwargs["activation_fn"]
+    if side == "sbx":
+        import flax.linen
+
+        kwargs["activation_fn"] = getattr(flax.linen, name.lower())
+    else:
+        import torch.nn
+
+        kwargs["activation_fn"] = getattr(torch.nn, name)
+    return settings | {"policy_kwargs": kwargs}
 
 
 def num_cores() -> int:
@@ -136,7 +165,7 @@ def measure_peer(
 
     if threads:
         torch.set_num_threads(threads)
-    settings = dict(settings)
+    settings = with_activation(settings, side)
     norm_obs, norm_reward = settings.pop("norm_obs", False), settings.pop("norm_reward", False)
     learning_starts, num_envs, atari = (
         settings.get("learning_starts", 0),

@@ -9,7 +9,7 @@ sweep() {
     --workers "${WORKERS:-$(nproc)}" --device "${DEVICE:-auto}" --runs-dir "${RUNS:-runs}" "$@"
 }
 paper="--num-envs 1 --num-steps 2048 --num-minibatches 32 --update-epochs 10 --learning-rate 3e-4 --clip-vloss
-  --activation Tanh --env-backend gymnasium"
+  --activation Tanh --init-std 1 --norm-adv --vf-coef 0.5 --env-backend gymnasium"
 
 sweep --env-ids Pendulum-v1 --seeds ${SEEDS:-1-10} --grid bootstrap-truncation=True,False "$@" \
   -- --total-timesteps "${TIMESTEPS:-500000}" $paper

@@ -202,3 +202,12 @@ def test_speed_of_discrete_actions(request, tmp_path):
         assert len(peers) == 2 and float(ratio.split()[0]) == pytest.approx(
             sps[f"{case} ours"] / max(peers), abs=0.051
         )
+
+
+@pytest.mark.slow
+def test_sb3_with_the_settings_of_cleanrl(tmp_path):
+    """Would break: other settings than the published ones, a learning rate that stays."""
+    flags = "--settings cleanrl --env-id Pendulum-v1 --total-timesteps 4096 --eval-episodes 2"
+    folder, summary = finish("benchmarks/sb3_ppo.py", flags, tmp_path)
+    assert summary["global_step"] == 4096 and summary["args"]["settings"] == "cleanrl"
+    assert len(summary["eval_returns"]) == 2 and -2000 < summary["eval_return_mean"] < -100

@@ -163,3 +163,15 @@ def test_far_out_is_finite(distribution, u):
         # log(1 - tanh(u)^2) = 2 log(2) - 2 |u| this far out
         exact = torch.tensor((HIGH - LOW) / 2).log() + 2 * (np.log(2) - 50)
         torch.testing.assert_close(agent.log_slope(action), exact.expand(4, -1))
+
+
+@pytest.mark.parametrize("name", ["ppo_continuous", "rpo_continuous", "ppo_squashed"])
+def test_init_std(name):
+    """Would break: a flag that does nothing, the logarithm forgotten, one scale for all dimensions."""
+    algo = load(name)
+    agent = algo.Agent(OBS_DIM, SPACE, algo.Args(init_std=0.25))
+    assert agent.actor_logstd.exp().tolist() == [0.25, 0.25]
+    assert "actor_logstd" in dict(agent.named_parameters())
+    torch.manual_seed(1)
+    action, _, _ = agent.get_action(torch.zeros(20_000, OBS_DIM))
+    torch.testing.assert_close(action.std(0), torch.full([2], 0.25), rtol=0.03, atol=0)

@@ -1,0 +1,75 @@
+"""benchmarks/time_to_return.py on curves and run folders whose answer is known."""
+
+import json
+import sys
+import time
+
+import pytest
+from conftest import ROOT
+from torch.utils.tensorboard import SummaryWriter
+
+sys.path.append(str(ROOT / "benchmarks"))
+import time_to_return  # noqa: E402
+
+
+def make_run(folder, side: str, seed: int, returns: list[float], env_id: str = "Pendulum-v1"):
+    """A finished run that logs a return every 1,000 steps and 60 seconds."""
+    run = folder / f"{env_id}__{side}__{seed}__1"
+    writer = SummaryWriter(run)
+    start = time.time()  # of the event file; the clock begins there
+    for i, value in enumerate(returns, 1):
+        writer.add_scalar("charts/episodic_return", value, 1000 * i, walltime=start + 60 * i)
+    writer.close()
+    data = {"env_id": env_id, "seed": seed, "commit": "abc", "global_step": 1000 * len(returns)}
+    data |= {"total_timesteps": 1000 * len(returns), "args": {"exp_name": side}}
+    (run / "summary.json").write_text(json.dumps(data))
+    return run
+
+
+def test_time_to():
+    """Would break: the best single point taken for the mean, a window that looks ahead, < for >=."""
+    curve = [(1000, 1.0, -500.0), (2000, 2.0, -100.0), (3000, 3.0, -300.0), (4000, 4.0, -100.0)]
+    assert time_to_return.time_to(-200, curve, window=1000) == (2000, 2.0)
+    assert time_to_return.time_to(-200, curve, window=2000) == (3000, 3.0)  # -100 and -300
+    assert time_to_return.time_to(-150, curve, window=4000) is None
+
+
+def test_table_and_csv(tmp_path, capsys, monkeypatch):
+    """Would break: a run that never gets there counted as fast, ratios of other seeds, a lost mark."""
+    monkeypatch.setattr(
+        time_to_return.plot, "read_curve", lambda run, total, bins: CURVES[run.name]
+    )
+    CURVES = {}
+    for side, seed, minutes, value in [
+        ("ppo_continuous", 1, 1, -150),
+        ("ppo_continuous", 2, 2, -150),
+        ("peer", 1, 4, -150),
+        ("peer", 2, 10, -900),
+    ]:
+        run = make_run(tmp_path, side, seed, [value] * minutes)
+        step = 1000 * minutes
+        CURVES[run.name] = [
+            (step, time_to_return.plot.CURVE, float(value)),
+            (step, time_to_return.plot.CLOCK, 60.0 * minutes),
+        ]
+    make_run(tmp_path, "ppo_continuous", 1, [5.0], env_id="Swimmer-v5")  # has no goal
+    output = tmp_path / "out.csv"
+    time_to_return.main(time_to_return.Options((tmp_path,), output=output))
+    ours, peer = capsys.readouterr().out.splitlines()[2:]
+    task = "| Pendulum-v1 to -200 |"
+    assert ours == f"{task} ppo_continuous | 2 of 2 | 1.5 (1.0 to 2.0) | 1,500 |  |"
+    assert peer == f"{task} peer | 1 of 2 | >= 7.0 (4.0 to 10.0) | >= 7,000 | >= 4.5 |"
+    lines = output.read_text().splitlines()
+    assert lines[0] == ",".join(time_to_return.COLUMNS) and len(lines) == 1 + 2 * 4
+    assert "peer,Pendulum-v1,2,10000,reached,0,abc" in lines
+
+
+def test_real_event_file(tmp_path, capsys):
+    """Would break: steps or minutes that are not those of the log; a folder without runs passed over."""
+    make_run(tmp_path, "ppo_continuous", 1, [-900.0] * 30 + [-100.0] * 30)
+    time_to_return.main(time_to_return.Options((tmp_path,)))
+    cells = capsys.readouterr().out.splitlines()[2].split(" | ")
+    # of the last 20 points, 18 must be -100 for a mean of -180; 17 give -220
+    assert cells[2] == "1 of 1" and cells[3].startswith("48.0 ") and cells[4] == "48,000"
+    with pytest.raises(SystemExit, match="no finished run"):
+        time_to_return.main(time_to_return.Options((tmp_path / "none",)))
