@@ -148,8 +148,8 @@ class PixelConv2d(nn.Conv2d):
         rows = obs.view(torch.int32).view(n, frames, height // 4, 4, width // 4)  # 4 bytes as one
         x = rows.permute(0, 2, 4, 1, 3).contiguous().view(torch.uint8)
         x = x.view(n, height // 4, width // 4, 16 * frames).permute(0, 3, 1, 2)
-        x = x.to(torch.bfloat16 if torch.is_autocast_enabled(obs.device.type) else torch.float32)
         weight = nn.functional.pixel_unshuffle(self.weight, 4) / 255
+        x = x.to(torch.bfloat16 if torch.is_autocast_enabled(obs.device.type) else weight.dtype)
         return nn.functional.conv2d(x, weight, self.bias)
 
 
