@@ -29,7 +29,7 @@ OBS_DIM, ACTION_DIM, ROLLOUT = 17, 6, 2048
 class Options:
     rows: tuple[int, ...] = (64, 128, 256, 2048)  # of a minibatch
     rounds: int = 12
-    output: Path | None = ROOT / "benchmarks" / "results" / "update_cost.csv"
+    output: Path | None = ROOT / "benchmarks" / "update_cost.csv"
 
 
 def load(name: str):

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The search behind the defaults of ppo_continuous.py, declared before it ran (docs/continuous.md has the outcome).
+# The search behind the defaults of ppo_continuous.py, declared before it ran (benchmarks/README.md has what came out so far).
 # Tuning tasks HalfCheetah-v5, BipedalWalker-v3 and LunarLanderContinuous-v3, 1M steps, evaluation of the final weights.
 # Stage 1: each candidate is `base` with one change, seed 101. Stage 2: the three best, seeds 102 and 103 as well.
 # A score is the mean over the tasks of (return - random) / (published - random), with random and published -280 and
