@@ -335,7 +335,7 @@ def train(args: Args, stop=()) -> dict:
     obs = torch.zeros(args.num_steps + 1, *next_obs.shape, dtype=torch.uint8, device=device)
     actions = torch.zeros(shape, dtype=torch.int64, device=device)
     values = torch.zeros(args.num_steps + 1, args.num_envs, device=device)
-    storage = np.zeros((4, *shape), dtype=np.float32)  # reward, terminal, end, valid
+    storage = np.zeros((4, *shape), np.float32)  # reward, terminal, end, valid
     done = np.zeros(args.num_envs, bool)
     lives = np.zeros(args.num_envs)  # left before a step; before the first of a run none is lost
     finished = []  # (return, length) of the episodes that ended since the last line of the log

@@ -336,7 +336,7 @@ def train(args: Args, stop=()) -> dict:
     actions = torch.zeros(shape, dtype=torch.int64, device=device)
     logprobs = torch.zeros(shape, device=device)
     values = torch.zeros(args.num_steps + 1, args.num_envs, device=device)
-    storage = np.zeros((4, *shape), dtype=np.float32)  # reward, terminal, end, valid
+    storage = np.zeros((4, *shape), np.float32)  # reward, terminal, end, valid
     done = np.zeros(args.num_envs, bool)
     lives = np.zeros(args.num_envs)  # left before a step; before the first of a run none is lost
     last100 = None  # mean return of the last 100 episodes

@@ -345,7 +345,7 @@ def train(args: Args, stop=()) -> dict:
     obs = torch.zeros(args.num_steps + 1, *next_obs.shape, device=device)
     actions = torch.zeros(*shape, len(agent.actor_logstd), device=device)
     logprobs = torch.zeros(shape, device=device)
-    storage = np.zeros((5, *shape), dtype=np.float32)  # reward, terminal, end, valid, discounted
+    storage = np.zeros((5, *shape), np.float32)  # reward, terminal, end, valid, discounted
     done = np.zeros(args.num_envs, bool)
     trace = np.zeros(args.num_envs)  # discounted return so far, to scale rewards by
     speeds = []  # steps per second of the iterations

@@ -360,7 +360,7 @@ def train(args: Args, stop=()) -> dict:
     actions = torch.zeros(shape, dtype=torch.int64, device=device)
     logprobs = torch.zeros(shape, device=device)
     values = torch.zeros(args.num_steps + 1, args.num_envs, device=device)
-    storage = np.zeros((5, *shape), dtype=np.float32)  # reward, terminal, end, valid, discounted
+    storage = np.zeros((5, *shape), np.float32)  # reward, terminal, end, valid, discounted
     done = np.zeros(args.num_envs, bool)
     trace = np.zeros(args.num_envs)  # discounted return so far, to scale rewards by
     last100 = None  # mean return of the last 100 episodes

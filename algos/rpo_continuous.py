@@ -188,7 +188,7 @@ class Agent(nn.Module):
         """x (n, obs_dim) -> unclipped action (n, action_dim), logprob (n,) and entropy (n,)."""
         policy = Normal(self.actor_mean(x), self.actor_logstd.exp(), validate_args=False)
         if self.args.rpo_alpha > 0 and (action is not None or self.args.rpo_perturb_rollout):
-            policy.loc += self.rpo_alpha * (2 * torch.rand_like(policy.loc) - 1)
+            policy.loc = policy.loc + self.rpo_alpha * (2 * torch.rand_like(policy.loc) - 1)
         if self.args.distribution != "normal":  # RPO: noise of another kind
             family = Laplace if self.args.distribution == "laplace" else Gumbel
             policy = family(policy.loc, policy.scale, validate_args=False)
@@ -357,7 +357,7 @@ def train(args: Args, stop=()) -> dict:
     obs = torch.zeros(args.num_steps + 1, *next_obs.shape, device=device)
     actions = torch.zeros(*shape, len(agent.actor_logstd), device=device)
     logprobs = torch.zeros(shape, device=device)
-    storage = np.zeros((5, *shape), dtype=np.float32)  # reward, terminal, end, valid, discounted
+    storage = np.zeros((5, *shape), np.float32)  # reward, terminal, end, valid, discounted
     done = np.zeros(args.num_envs, bool)
     trace = np.zeros(args.num_envs)  # discounted return so far, to scale rewards by
     speeds = []  # steps per second of the iterations

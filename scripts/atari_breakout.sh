@@ -16,8 +16,8 @@ changes = (
             valid = played & ~fires  # the step with FIRE is the wrapper's: neither learned from nor counted"""),
     ("agent.to_env(actions[t])", "np.where(fires, 1, agent.to_env(actions[t]))"),
     ("life_lost = valid & ", "fires = life_lost = played & "),
-    ("    done = np.zeros(args.num_envs, dtype=bool)\n", """    done = np.zeros(args.num_envs, dtype=bool)
-    fires = np.zeros(args.num_envs, dtype=bool)\n"""),
+    ("    done = np.zeros(args.num_envs, bool)\n", """    done = np.zeros(args.num_envs, bool)
+    fires = np.zeros(args.num_envs, bool)\n"""),
 )
 for old, new in changes:
     assert text.count(old) == 1, f"algos/ppo_atari.py has changed: {old}"
