@@ -1,6 +1,6 @@
 """Milliseconds of one step of ppo_continuous.py's update, as it is and in cheaper forms.
 
-    python benchmarks/update_cost.py                       # 64, 128, 256 and 2,048 rows, two minutes on one core
+    python benchmarks/update_cost.py                       # 64, 128, 256 and 2,048 rows
 
 HalfCheetah's shapes: 17 numbers observed, 6 actions. One thread. The forms take turns, and the least time of --rounds
 counts: what disturbs a measurement can only make it longer. The table goes to standard output, each figure to --output.
