@@ -169,7 +169,7 @@ class Replay:
     """
 
     def __init__(self, rows: int, num_envs: int):
-        self.frame = np.zeros((rows, num_envs, 84, 84), dtype=np.uint8)
+        self.frame = np.zeros((rows, num_envs, 84, 84), np.uint8)
         self.rest = np.zeros((5, rows, num_envs), np.float32)
         self.count = 0  # rows written, overwritten ones included
 

@@ -179,7 +179,7 @@ class Replay:
     """
 
     def __init__(self, rows: int, num_envs: int, obs_shape: tuple[int, int, int]):
-        self.obs = np.zeros((rows, num_envs, *obs_shape), dtype=np.uint8)
+        self.obs = np.zeros((rows, num_envs, *obs_shape), np.uint8)
         self.rest = np.zeros((4, rows, num_envs), np.float32)
         self.count = 0  # rows written, overwritten ones included
 

@@ -7,7 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ALGOS, ROOT, command_line
+import torch
+from conftest import ALGOS, ROOT, command_line, load
 
 FEW = "--bootstrap-reps", "20"  # resamples
 SETTINGS = {"identical": "sb3", "recommended": "zoo"}  # and what their peers are called
@@ -204,10 +205,29 @@ def test_speed_of_discrete_actions(request, tmp_path):
         )
 
 
-@pytest.mark.slow
-def test_sb3_with_the_settings_of_cleanrl(tmp_path):
-    """Would break: other settings than the published ones, a learning rate that stays."""
-    flags = "--settings cleanrl --env-id Pendulum-v1 --total-timesteps 4096 --eval-episodes 2"
-    folder, summary = finish("benchmarks/sb3_ppo.py", flags, tmp_path)
-    assert summary["global_step"] == 4096 and summary["args"]["settings"] == "cleanrl"
-    assert len(summary["eval_returns"]) == 2 and -2000 < summary["eval_return_mean"] < -100
+@pytest.mark.parametrize("settings", ["cleanrl", "ours"])
+def test_settings_of_the_peer(settings, monkeypatch):
+    """Would break: other settings than the published ones or ours, a learning rate that stays."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    sb3_ppo = importlib.import_module("sb3_ppo")
+    monkeypatch.setattr(sb3_ppo, "run", lambda args, algo, policy, found, envs, evaluate: found)
+    found = sb3_ppo.train(sb3_ppo.Args(settings=settings, env_id="Pendulum-v1"))
+    args = load("ppo_continuous").Args()
+    batch_size = args.num_envs * args.num_steps // args.num_minibatches
+    expected = {
+        "cleanrl": (2048, 64, 10, 0.2, 0.5, 3e-4, torch.nn.Tanh),
+        "ours": (args.num_steps, batch_size, args.update_epochs, None, args.vf_coef,
+                 args.learning_rate, getattr(torch.nn, args.activation)),
+    }[settings]  # fmt: skip
+    names = ("n_steps", "batch_size", "n_epochs", "clip_range_vf", "vf_coef")
+    networks, rate = found["policy_kwargs"], found["learning_rate"]
+    assert (*map(found.get, names), rate(1.0), networks["activation_fn"]) == expected
+    assert rate(0.5) == expected[5] / 2 and rate(0.0) == 0
+    assert networks["net_arch"] == {"pi": [64, 64], "vf": [64, 64]}
+
+
+def test_scores_of_the_search():
+    """Would break: a row of benchmarks/README.md that the committed runs do not give."""
+    line = [sys.executable, ROOT / "benchmarks" / "search_score.py"]
+    table = subprocess.run(line, capture_output=True, text=True, check=True).stdout
+    assert len(table.splitlines()) == 12 and table in (ROOT / "benchmarks/README.md").read_text()
