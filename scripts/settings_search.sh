@@ -2,12 +2,14 @@
 # The search behind the defaults of ppo_continuous.py, declared before it ran (benchmarks/README.md has what came out so far).
 # Tuning tasks HalfCheetah-v5, BipedalWalker-v3 and LunarLanderContinuous-v3, 1M steps, evaluation of the final weights.
 # Stage 1: each candidate is `base` with one change, seed 101. Stage 2: the three best, seeds 102 and 103 as well, and the
-# two best in one with all three seeds, declared when stage 1 had ended and stage 2 had not begun.
+# two best in one with all three seeds, declared when stage 1 had ended and stage 2 had not begun. Stage 3: those two with
+# half the epochs, at two rates, all three seeds, declared before any run of stage 2 had ended.
 # A score is the mean over the tasks of (return - random) / (published - random), with random and published -280 and
 # 5784, -100 and 300, -200 and 271. The highest mean over three seeds wins; within 0.02 of it the fastest does.
 #   scripts/settings_search.sh                                   # stage 1
 #   CANDIDATES="lr5e-4 gamma995 silu" SEEDS="102 103" scripts/settings_search.sh        # stage 2
 #   CANDIDATES="lr5e-4-gamma995" SEEDS="101 102 103" scripts/settings_search.sh
+#   CANDIDATES="epochs5-lr5e-4-gamma995 epochs5-lr7e-4-gamma995" SEEDS="101 102 103" scripts/settings_search.sh   # stage 3
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -25,6 +27,8 @@ declare -A change=(
   [lambda98]="--gae-lambda 0.98"
   [lr5e-4]="--learning-rate 5e-4"
   [lr5e-4-gamma995]="--learning-rate 5e-4 --gamma 0.995"
+  [epochs5-lr5e-4-gamma995]="--update-epochs 5 --learning-rate 5e-4 --gamma 0.995"
+  [epochs5-lr7e-4-gamma995]="--update-epochs 5 --learning-rate 7e-4 --gamma 0.995"
 )
 for candidate in ${CANDIDATES:-base std1 silu normadv rows128 epochs5 long gamma995 lambda98 lr5e-4}; do
   for seed in ${SEEDS:-101}; do
