@@ -22,7 +22,8 @@ sweep --scripts algos/ppo.py --seeds $few --env-ids MountainCar-v0 "$@" -- --tot
 sweep --scripts algos/ppo.py --seeds $few --env-ids LunarLander-v3 "$@" \
   -- --total-timesteps 1000000 --gamma 0.999 --gae-lambda 0.98 --num-minibatches 8
 sweep --scripts algos/ppo_continuous.py --seeds $few --env-ids envs:BalancingPlateContinuous-v0 "$@" \
-  -- --total-timesteps 2000000 --gamma 0.999 --learning-rate 1e-3
+  -- --total-timesteps 2000000 --gamma 0.999 --learning-rate 1e-3 --num-steps 64 --num-minibatches 2 --activation SiLU \
+  --init-std 1 --norm-adv --vf-coef 0.5
 sweep --scripts algos/dqn.py --seeds $three --env-ids envs:BalancingPlateStacked-v0 "$@" \
   -- --total-timesteps 600000 --train-frequency 2 --learning-rate 2.5e-4 --gamma 0.97 --double-dqn --end-e 0.02 \
   --tau 0.01 --target-network-frequency 4 --eval-frequency 25000 --eval-episodes 20

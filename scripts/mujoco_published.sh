@@ -10,5 +10,5 @@ tasks="--env-ids HalfCheetah-v5 Walker2d-v5 Hopper-v5 Ant-v5 Reacher-v5 Pusher-v
 
 sweep --scripts algos/ppo_continuous.py $tasks --seeds ${SEEDS:-1-5} --device "${DEVICE:-auto}" "$@" \
   -- --total-timesteps 1000000 --num-envs 1 --num-steps 2048 --num-minibatches 32 --update-epochs 10 --learning-rate 3e-4 \
-  --clip-vloss --activation Tanh --init-std 1 --norm-adv --vf-coef 0.5
+  --gamma 0.99 --clip-vloss --activation Tanh --init-std 1 --norm-adv --vf-coef 0.5
 sweep --scripts benchmarks/sb3_ppo.py $tasks --seeds ${PEER_SEEDS:-1-2} "$@" -- --settings cleanrl --total-timesteps 1000000

@@ -8,8 +8,8 @@ sweep() {
   python scripts/sweep.py --scripts algos/ppo_continuous.py algos/rpo_continuous.py --tag paper \
     --workers "${WORKERS:-$(nproc)}" --device "${DEVICE:-auto}" --runs-dir "${RUNS:-runs}" "$@"
 }
-paper="--num-envs 1 --num-steps 2048 --num-minibatches 32 --update-epochs 10 --learning-rate 3e-4 --clip-vloss
-  --activation Tanh --init-std 1 --norm-adv --vf-coef 0.5 --env-backend gymnasium"
+paper="--num-envs 1 --num-steps 2048 --num-minibatches 32 --update-epochs 10 --learning-rate 3e-4 --gamma 0.99
+  --clip-vloss --activation Tanh --init-std 1 --norm-adv --vf-coef 0.5 --env-backend gymnasium"
 
 sweep --env-ids Pendulum-v1 --seeds ${SEEDS:-1-10} --grid bootstrap-truncation=True,False "$@" \
   -- --total-timesteps "${TIMESTEPS:-500000}" $paper
