@@ -25,8 +25,9 @@ import tyro
 
 CLEANRL = {"n_envs": 1, "n_steps": 2048, "batch_size": 64, "n_epochs": 10, "gamma": 0.99}
 CLEANRL |= {"gae_lambda": 0.95, "clip_range": 0.2, "clip_range_vf": 0.2, "ent_coef": 0.0}
-CLEANRL |= {"vf_coef": 0.5, "max_grad_norm": 0.5, "norm_obs": True, "norm_reward": True}
-CLEANRL |= {"learning_rate": 3e-4}
+CLEANRL |= {"max_grad_norm": 0.5, "norm_obs": True, "norm_reward": True, "learning_rate": 3e-4}
+# CleanRL: 0.5 of half the squared error; the libraries do not halve it
+CLEANRL["vf_coef"] = 0.25
 NETWORKS = {"net_arch": {"pi": [64, 64], "vf": [64, 64]}, "activation_fn": "Tanh"}
 
 

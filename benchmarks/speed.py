@@ -324,8 +324,9 @@ def identical(flags: dict) -> dict:
         "norm_obs": flags["norm_obs"], "norm_reward": flags["norm_reward"],
         "learning_rate": flags["learning_rate"], "gamma": flags["gamma"], "gae_lambda": flags["gae_lambda"],
         "clip_range": flags["clip_coef"], "clip_range_vf": flags["clip_coef"] if flags["clip_vloss"] else None,
-        "normalize_advantage": flags["norm_adv"], "ent_coef": flags["ent_coef"], "vf_coef": flags["vf_coef"],
-        "max_grad_norm": flags["max_grad_norm"], "target_kl": flags["target_kl"],
+        "normalize_advantage": flags["norm_adv"], "ent_coef": flags["ent_coef"], "target_kl": flags["target_kl"],
+        "vf_coef": flags["vf_coef"] / 2,  # of half the squared error, in ours
+        "max_grad_norm": flags["max_grad_norm"],
     }  # fmt: skip
 
 

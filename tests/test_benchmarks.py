@@ -215,8 +215,8 @@ def test_settings_of_the_peer(settings, monkeypatch):
     args = load("ppo_continuous").Args()
     batch_size = args.num_envs * args.num_steps // args.num_minibatches
     expected = {
-        "cleanrl": (2048, 64, 10, 0.2, 0.5, 3e-4, torch.nn.Tanh),
-        "ours": (args.num_steps, batch_size, args.update_epochs, None, args.vf_coef,
+        "cleanrl": (2048, 64, 10, 0.2, 0.25, 3e-4, torch.nn.Tanh),
+        "ours": (args.num_steps, batch_size, args.update_epochs, None, args.vf_coef / 2,
                  args.learning_rate, getattr(torch.nn, args.activation)),
     }[settings]  # fmt: skip
     names = ("n_steps", "batch_size", "n_epochs", "clip_range_vf", "vf_coef")

@@ -235,7 +235,7 @@ printf '%s\\t' "$@" && echo
 
 
 DECLARED = [("atari", 27), ("atari_breakout", 9), ("atari_mistakes", 12), ("classic", 112)]
-DECLARED += [("mujoco_published", 49), ("rpo_paper", 60)]
+DECLARED += [("continuous", 70), ("mujoco_published", 49), ("ppo_vs_rpo", 205), ("rpo_paper", 60)]
 
 
 @pytest.mark.parametrize(("name", "runs"), DECLARED)
