@@ -2,10 +2,12 @@
 
 import csv
 import importlib
+import itertools
 import json
 import subprocess
 import sys
 
+import gymnasium as gym
 import pytest
 import torch
 from conftest import ALGOS, ROOT, command_line, load
@@ -231,3 +233,21 @@ def test_scores_of_the_search():
     line = [sys.executable, ROOT / "benchmarks" / "search_score.py"]
     table = subprocess.run(line, capture_output=True, text=True, check=True).stdout
     assert len(table.splitlines()) == 12 and table in (ROOT / "benchmarks/README.md").read_text()
+
+
+def test_staggered_episodes(monkeypatch):
+    """Would break: episodes that stay in step, an evaluation that is cut, a second episode that is."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    importlib.import_module("stagger")
+
+    def lengths(env, seed):
+        """Of the episode after a seeded reset, and of the one after that."""
+        for given in (seed, None):
+            env.reset(seed=given)
+            yield next(n for n in itertools.count(1) if any(env.step([0.0])[2:4]))
+
+    env = gym.make("StaggeredPendulum-v0")
+    first, second = zip(*(lengths(env, seed) for seed in range(20)))
+    assert len(set(first)) > 10 and 1 <= min(first) < 60 and 140 < max(first) <= 200
+    assert {*second, *lengths(env, 2**30)} == {200}
+    assert {*lengths(gym.make("LockstepPendulum-v0"), 3)} == {200}
