@@ -1,6 +1,7 @@
 """The candidates of scripts/settings_search.sh by the score that it declares: python benchmarks/search_score.py
 
-Of each candidate and task the mean evaluation over its seeds, from results/settings_search_1.csv or the files given.
+Of each candidate the number of seeds, the score, the seconds of a run, and of each task the mean evaluation over the
+seeds (least to most), from results/settings_search_*.csv or the files given.
 """
 
 import csv
@@ -15,25 +16,31 @@ PUBLISHED = {  # return of a random policy, and published; as declared
     "BipedalWalker-v3": (-100, 300),
     "LunarLanderContinuous-v3": (-200, 271),
 }
-STAGE_1 = Path(__file__).parent / "results" / "settings_search_1.csv"
+FILES = tuple(sorted((Path(__file__).parent / "results").glob("settings_search_*.csv")))
 
 
-def main(files: tyro.conf.Positional[tuple[Path, ...]] = (STAGE_1,)) -> None:
-    returns = defaultdict(lambda: defaultdict(list))
+def main(files: tyro.conf.Positional[tuple[Path, ...]] = FILES) -> None:
+    found = {name: defaultdict(list) for name in ("eval_return_mean", "wall_time_s")}
     for file in files:
         for row in csv.DictReader(file.open()):
-            if row["metric"] == "eval_return_mean":
+            if row["metric"] in found:
                 candidate = row["exp_name"].partition("-")[2]
-                returns[candidate][row["env_id"]].append(float(row["value"]))
+                found[row["metric"]][candidate, row["env_id"]].append(float(row["value"]))
+    returns, times = found.values()
     lines = []
-    for candidate, tasks in returns.items():
-        means = [mean(tasks[env_id]) for env_id in PUBLISHED]
-        ends = PUBLISHED.values()
-        shares = [(value - low) / (high - low) for value, (low, high) in zip(means, ends)]
-        cells = " | ".join(f"{value:.0f}" for value in means)
-        lines.append((mean(shares), f"| {candidate} | {mean(shares):.3f} | {cells} |"))
-    print(f"| candidate | score | {' | '.join(PUBLISHED)} |\n|---|--:|--:|--:|--:|")
-    for _, line in sorted(lines, reverse=True):
+    for candidate in {candidate for candidate, _ in returns}:
+        scores, cells = [], []
+        for env_id, (random, published) in PUBLISHED.items():
+            values = returns[candidate, env_id]
+            scores.append((mean(values) - random) / (published - random))
+            spread = f" ({min(values):.0f} to {max(values):.0f})" if len(values) > 1 else ""
+            cells.append(f"{mean(values):.0f}{spread}")
+        seconds = mean(second for env_id in PUBLISHED for second in times[candidate, env_id])
+        cells = [candidate, str(len(values)), f"{mean(scores):.3f}", f"{seconds:.0f}", *cells]
+        lines.append((len(values), mean(scores), f"| {' | '.join(cells)} |"))
+    print(f"| candidate | seeds | score | seconds a run | {' | '.join(PUBLISHED)} |")
+    print("|---|--:|--:|--:|--:|--:|--:|")
+    for *_, line in sorted(lines, reverse=True):
         print(line)
 
 

@@ -80,7 +80,7 @@ def same_in_stable_baselines3(agent, args, batch) -> PPO:
         device="cpu",
         policy_kwargs={
             "net_arch": {"pi": [64, 64], "vf": [64, 64]},
-            "activation_fn": torch.nn.SiLU,
+            "activation_fn": getattr(torch.nn, args.activation),
         },
     )
     model.set_logger(configure(None, []))
@@ -115,9 +115,9 @@ def pairs(model: PPO, agent):
 @pytest.mark.parametrize(
     "flags",
     [
-        {},
+        {"norm_adv": True},
         {"norm_adv": False, "clip_coef": 0.1},
-        {"ent_coef": 0.05, "vf_coef": 1.3},
+        {"norm_adv": True, "ent_coef": 0.05, "vf_coef": 1.3},
         {"clip_vloss": True},
         {"clip_vloss": True, "ent_coef": 0.01, "max_grad_norm": 0.05},
         {"max_grad_norm": 1e9},
@@ -169,7 +169,7 @@ def test_ratio_is_one_before_the_first_step(name, flags):
     """Would break: a log-probability of another action (clipped, squashed, normalised twice) in rollout
     or update."""
     algo = load(name)
-    agent, args = make_agent(algo, **flags)
+    agent, args = make_agent(algo, norm_adv=True, **flags)
     x, _, _, advantage, target, old_value = make_batch(agent)
     action, logprob, _ = agent.get_action(x)
     batch = x, action, logprob.detach(), advantage, target, old_value
