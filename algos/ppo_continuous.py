@@ -3,8 +3,8 @@
     python algos/ppo_continuous.py --env-id BipedalWalker-v3
 
 Schulman et al.: PPO 2017, arXiv:1707.06347; GAE 2016, arXiv:1506.02438. Deviations from them:
-1. Many environments, short rollouts, large minibatches; actor and critic apart, one learned scale.
-2. Observations are standardised (but for the first rollout), rewards and advantages scaled.
+1. Many environments, short rollouts; actor and critic apart, one learned scale, from --init-std on.
+2. Observations are standardised (but for the first rollout), rewards scaled; 5 epochs, not 10.
 3. Gradients are clipped; the learning rate falls linearly to zero.
 4. A time limit is no terminal state: a truncated episode bootstraps from its last observation.
 """
@@ -57,24 +57,24 @@ class Args:
     env_id: str = "BipedalWalker-v3"  # a Gymnasium or EnvPool id with Box observations and actions
     env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"  # auto: EnvPool if it has the id
     num_envs: int = 64  # parallel environments
-    total_timesteps: int = 3_000_000  # steps of all environments; schedules stretch to a new total
-    learning_rate: float = 2e-3  # step size of Adam
+    total_timesteps: int = 1_000_000  # steps of all environments; schedules stretch to a new total
+    learning_rate: float = 5e-4  # step size of Adam
     anneal_lr: bool = True  # let the learning rate fall linearly to zero
-    num_steps: int = 64  # steps of each environment in a rollout
-    gamma: float = 0.99  # discount factor
+    num_steps: int = 32  # steps of each environment in a rollout
+    gamma: float = 0.995  # discount factor
     gae_lambda: float = 0.95  # lambda of generalized advantage estimation
-    num_minibatches: int = 2  # minibatches of an epoch
-    update_epochs: int = 10  # passes over a rollout
-    activation: Literal["SiLU", "Tanh"] = "SiLU"  # of the hidden layers
-    init_std: float = 1.0  # standard deviation of the action at the start
+    num_minibatches: int = 32  # minibatches of an epoch
+    update_epochs: int = 5  # passes over a rollout
+    activation: Literal["Tanh", "SiLU"] = "Tanh"  # of the hidden layers
+    init_std: float = 0.6  # standard deviation of the action at the start
     norm_obs: bool = True  # standardise observations by running statistics
     norm_reward: bool = True  # divide rewards by the running deviation of the discounted return
-    norm_adv: bool = True  # standardise the advantages of each minibatch
+    norm_adv: bool = False  # standardise the advantages of each minibatch
     bootstrap_truncation: bool = True  # off: a time limit counts as terminal, a common mistake
     clip_coef: float = 0.2  # epsilon of the clipped surrogate, and of --clip-vloss
     clip_vloss: bool = False  # clip the change of the value as well
     ent_coef: float = 0.0  # weight of the entropy bonus
-    vf_coef: float = 0.5  # weight of the value loss
+    vf_coef: float = 0.25  # weight of the value loss
     max_grad_norm: float = 0.5  # largest norm of the gradient
     target_kl: float | None = None  # end an update once an epoch's last approximate KL exceeds it
 
