@@ -4,8 +4,15 @@ import pytest
 from conftest import load
 
 PENDULUM = {  # not left to the defaults, which are chosen for other tasks
+    "num_steps": 64,
     "num_minibatches": 8,
+    "update_epochs": 10,
     "learning_rate": 1e-3,
+    "gamma": 0.99,
+    "activation": "SiLU",
+    "init_std": 1.0,
+    "norm_adv": True,
+    "vf_coef": 0.5,
     "total_timesteps": 200_000,
     "eval_episodes": 50,
 }

@@ -144,17 +144,17 @@ def old_args(**changed) -> dict:
 def test_names_and_flags():
     """Would break: two runs that share a folder's name, or a default that gets a name of its own."""
     scripts = ALGOS / "ppo_continuous.py", ALGOS / "rpo_continuous.py"
-    grid = ("bootstrap-truncation=True,False", "gamma=0.99,0.9")
+    grid = ("bootstrap-truncation=True,False", "gamma=0.995,0.9")
     jobs = sweep.expand(
         options(*scripts, env_ids=("Pendulum-v1",), seeds=("1-2", "7"), grid=grid),
-        ["--num-envs", "1"],
+        ["--num-envs", "2"],
     )
     assert len({job.name for job in jobs}) == len(jobs) == 2 * 3 * 4
     assert [job.args["seed"] for job in jobs] == [1] * 8 + [2] * 8 + [7] * 8
     names = [f"{a}{b}{c}" for a in ("ppo_continuous", "rpo_continuous")
              for b in ("", "-no-bootstrap-truncation") for c in ("", "-gamma=0.9")]  # fmt: skip
     assert [job.args["exp_name"] for job in jobs[:8]] == names
-    assert {(job.args["num_envs"], job.args["env_id"]) for job in jobs} == {(1, "Pendulum-v1")}
+    assert {(job.args["num_envs"], job.args["env_id"]) for job in jobs} == {(2, "Pendulum-v1")}
     assert jobs[3].args["bootstrap_truncation"] is False and jobs[3].args["gamma"] == 0.9
     assert "--no-bootstrap-truncation" in jobs[3].flags and "--torch-threads" not in jobs[3].flags
     (low, usual) = sweep.expand(
