@@ -488,6 +488,29 @@ def test_tables_in_the_documentation():
     assert quoted > 10
 
 
+def test_table_of_results():
+    """Would break: a figure of docs/results.md's first table that the runs do not give."""
+
+    def table(path):
+        """The rows of the first table of a page, by task, as dictionaries."""
+        lines = f"\n\n{(ROOT / path).read_text()}".split("\n\n|")[1].splitlines()
+        head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+        return [dict(zip(head, row, strict=True)) for row in rows]
+
+    published = table("docs/results.md")
+    found = {
+        row["env_id"]: row
+        for row in table("benchmarks/curves/continuous.md")
+        if row["exp_name"] == "ppo_continuous"
+    }
+    assert {row["task"] for row in published} == set(found)
+    for row in published:
+        run = found[row["task"]]
+        assert row["ours: mean [95 %]"] == run["eval_return_mean: mean [95 %]"]
+        assert row["least and most"] == f"{run['worst_run']}, {run['best_run']}"
+        assert float(row["minutes a run"]) == round(float(run["wall_time_s"]) / 60, 1)
+
+
 def test_page_in_a_browser(call, tmp_path):
     """Would break: a page that needs the network, or whose script fails."""
     browser = next(
