@@ -493,7 +493,8 @@ def test_table_of_results():
 
     def table(path):
         """The rows of the first table of a page, by task, as dictionaries."""
-        lines = f"\n\n{(ROOT / path).read_text()}".split("\n\n|")[1].splitlines()
+        lines = f"\n\n{(ROOT / path).read_text()}".split("\n\n|")[1]
+        lines = lines.partition("\n\n")[0].splitlines()
         head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
         return [dict(zip(head, row, strict=True)) for row in rows]
 
