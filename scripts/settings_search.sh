@@ -3,7 +3,7 @@
 # Tuning tasks HalfCheetah-v5, BipedalWalker-v3 and LunarLanderContinuous-v3, 1M steps, evaluation of the final weights.
 # Stage 1: each candidate is `base` with one change, seed 101. Stage 2: the three best, seeds 102 and 103 as well, and the
 # two best in one with all three seeds, declared when stage 1 had ended and stage 2 had not begun. Stage 3: those two with
-# half the epochs, at two rates, all three seeds, declared before any run of stage 2 had ended. The best became the defaults.
+# half the epochs, at two rates, all three seeds, declared before a result of stage 2 was seen. The best became the defaults.
 # A score is the mean over the tasks of (return - random) / (published - random), with random and published -280 and
 # 5784, -100 and 300, -200 and 271. The highest mean over three seeds wins; within 0.02 of it the fastest does.
 #   scripts/settings_search.sh                                   # stage 1
