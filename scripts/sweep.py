@@ -2,69 +2,84 @@
 
     python scripts/sweep.py --scripts algos/ppo_continuous.py algos/rpo_continuous.py --env-ids Pendulum-v1 \
         --seeds 1-10 --grid bootstrap-truncation=True,False --workers 2 -- --total-timesteps 400000
+    python scripts/sweep.py --jobs FILE --workers 2     # a line of FILE: --scripts ... --env-ids ... -- FLAGS
+    python scripts/sweep.py --status                    # what has become of the runs in runs/
 
 What stands behind `--` goes to every run. After any end, Ctrl-C and kill -9 included, the same command goes on: runs
-that are complete are skipped, half-done ones resumed. A run is known by the flags in its folder, not by its name.
-A failed run is tried once more, from its checkpoint where there is one; the end of its log closes the sweep, status 1.
---ray ADDRESS (or local) gives the same runs to a Ray cluster, which needs the requirements installed and nothing else:
-the script and the checkpoint travel with the task, the run folder comes back with every checkpoint. Linux and macOS.
+that are complete are skipped, half-done ones resumed. A run is known by its flags and by the text of its script, of
+which its folder holds a copy, not by its name; runs of another text move to runs/.old and are run anew. What a script
+imports is not compared. Several sweeps can share a folder: each takes runs that no other has at work.
+A crash is tried again, from the checkpoint where there is one; what ends with a message of its own (bad input, numbers
+that are not finite) or runs into --timeout is not. The report names every run that failed, status 1.
+--ray ADDRESS (or local) gives the runs to a Ray cluster that has the requirements installed: the working folder goes
+along, checkpoints and results come back. --slurm N submits an array of N tasks which share the runs. Linux and macOS.
 """
 
 import contextlib
 import fcntl
-import functools
+import hashlib
 import importlib.util
 import inspect
 import io
 import itertools
 import json
-import logging
 import os
 import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import tarfile
 import tempfile
+import threading
 import time
 import warnings
-from collections import Counter, deque
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 
+import clusters
 import tyro
+from common import check, load, one_line, read_json
+from tqdm import tqdm
 
-OURS = "exp_name", "env_id", "seed", "runs_dir"  # flags the sweep itself gives to every run
+OURS = ("exp_name", "env_id", "seed", "runs_dir")  # flags the sweep itself gives to every run
 # flags in which two runs may differ and still be the same run
 ELSEWHERE = ("runs_dir", "resume", "track", "wandb_project_name", "wandb_entity")
+NEEDED = 50e6  # bytes that must be free on the disk for a run to start
+GRACE = 120  # seconds in which a run that is to end can save its checkpoint
 
 
 @dataclass
-class Options:
-    scripts: tuple[Path, ...]  # files with an Args, such as algos/ppo_continuous.py
-    env_ids: tuple[str, ...]  # environments
+class Plan:
+    """A product of runs."""
+
+    scripts: tuple[Path, ...] = ()  # files with an Args, such as algos/ppo_continuous.py
+    env_ids: tuple[str, ...] = ()  # environments
     seeds: tuple[str, ...] = ("1",)  # seeds and ranges of them, such as 1-10 42
-    grid: tyro.conf.UseAppendAction[
-        tuple[str, ...]
-    ] = ()  # NAME=v1,v2: a run for every value; repeat it for a product
+    # NAME=v1,v2: a run for every value; repeat it for a product
+    grid: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     tag: str = ""  # a word that becomes part of every exp_name
-    workers: int = (
-        1  # runs at a time on this machine; a Ray cluster takes as many as it has room for
-    )
+
+
+@dataclass
+class Options(Plan):
+    jobs: Path | None = None  # a file of further plans, one a line; - is the standard input
+    workers: int = 1  # runs at a time on this machine; a cluster takes as many as it has room for
     runs_dir: Path = Path("runs")  # holds the run folders, and logs/ with the output of every run
     device: str = ""  # handed on to every run; several GPUs are dealt out to the workers in turn
+    timeout: float = 0.0  # minutes after which a run is ended and counts as failed; 0: never
+    retries: int = 1  # further attempts after a crash
     ray: str = ""  # address of a Ray cluster; local starts one on this machine
     num_cpus: float = 1  # CPUs that Ray reserves for a run
-    num_gpus: float | None = (
-        None  # GPUs that Ray reserves for a run, such as 0.25; without it 1 for --device cuda
-    )
-    dry_run: bool = (
-        False  # print the commands, and which of them would be skipped, resumed or started
-    )
+    # GPUs that Ray reserves for a run, such as 0.25; without it 1 for --device cuda
+    num_gpus: float | None = None
+    slurm: int = 0  # tasks of an array job that shares the runs, each with --workers
+    slurm_options: tuple[str, ...] = ()  # NAME=VALUE for submitit, such as timeout_min=600
+    dry_run: bool = False  # print the commands, and which would be skipped, resumed or started
+    status: bool = False  # print what has become of the runs in --runs-dir
 
 
 @dataclass
@@ -72,51 +87,44 @@ class Job:
     """One run: its command line, what its script makes of it, and how far it is."""
 
     script: Path
+    text: bytes  # the script, as it was when the sweep began
     flags: list[str]
     args: dict  # all arguments, as config.json records them
     defaults: dict  # the script's own, for records from before a flag existed
     name: str  # of the log, and of the run folder without its time
+    rank: int  # of its seed among the seeds of its plan
     state: str = "waiting"  # or running, done, failed
-    started: float = 0.0
-    attempts: int = 0
+    taken: bool = False  # by a worker of this sweep
+    seconds: float = 0.0
     outcome: str = ""
 
 
-def check(ok, message: str) -> None:
-    if not ok:
-        print(f"sweep.py: {' '.join(message.split())[:400]}", file=sys.stderr)
-        raise SystemExit(2)
+# ---- which runs ------------------------------------------------------------------------------------------------------
 
 
-def load(script: Path):
-    """The script as a module, to read its Args; importing one has no side effect."""
+def module_of(script: Path):
+    """The script as a module, to read its Args."""
     check(script.is_file(), f"{script} does not exist")
     try:
-        spec = importlib.util.spec_from_file_location(f"sweep_{script.stem}", script)
-        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        missing = [
-            name for name in OURS if name not in {field.name for field in fields(module.Args)}
-        ]
+        module = load(script, f"sweep_{script.stem}")
+        names = {field.name for field in fields(module.Args)}
     except (Exception, SystemExit) as error:
-        check(
-            False, f"{script} cannot be imported, or has no Args ({type(error).__name__}: {error})"
-        )
+        check(False, f"{script} cannot be imported, or has no Args ({one_line(error)})")
+    missing = [name for name in OURS if name not in names]
     check(not missing, f"{script} has no {', '.join(missing)} in its Args")
     return module
 
 
-def parse(script: Path, module, flags: list[str]):
-    """The script's Args for these flags; what tyro says in a box becomes one line."""
+def parse(cls, where, flags: list[str]):
+    """An instance of the dataclass for these flags; what tyro says in a box becomes one line."""
     output = io.StringIO()
     try:
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-            return tyro.cli(module.Args, args=flags, prog=script.name)
+            return tyro.cli(cls, args=flags, prog=str(where))
     except SystemExit:
-        said = re.split("[─-]{9,}", re.sub("[│╭╮╰╯]", "", output.getvalue()))[
-            1:2
-        ]  # between the title and the hints
-        check(False, f"{script} does not take the flags: {''.join(said)}")
+        parts = re.split("[─-]{9,}", re.sub("[│╭╮╰╯]", "", output.getvalue()))
+        said = "".join(parts[1:2])  # between the title and the hints
+        check(False, f"{where} does not take the flags: {one_line(said)}")
 
 
 def dry_start(script: Path, module, args) -> None:
@@ -130,11 +138,9 @@ def dry_start(script: Path, module, args) -> None:
     away = {name: value for name, value in away.items() if hasattr(args, name)}
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        silence = io.StringIO()
         try:
-            with (
-                contextlib.redirect_stdout(io.StringIO()),
-                contextlib.redirect_stderr(io.StringIO()),
-            ):
+            with contextlib.redirect_stdout(silence), contextlib.redirect_stderr(silence):
                 module.train(replace(args, runs_dir=folder, **away), [signal.SIGTERM])
         except SystemExit as end:
             check(not isinstance(end.code, str), f"{script}: {end.code}")
@@ -149,97 +155,98 @@ def plain(content: dict) -> dict:
 
 def seed_list(items: tuple[str, ...]) -> list[int]:
     """("1-3", "7") -> [1, 2, 3, 7]"""
-    ranges = [re.fullmatch(r"(\d+)(?:-(\d+))?", item) for item in items]
-    check(all(ranges), f"--seeds {' '.join(items)}: give numbers and ranges such as 1-10")
-    ranges = [
-        range(int(first), int(last or first) + 1) for first, last in (r.groups() for r in ranges)
-    ]
-    check(all(ranges), f"--seeds {' '.join(items)} holds an empty range")
-    seeds = [seed for numbers in ranges for seed in numbers]
+    seeds = []
+    for item in items:
+        ends = re.fullmatch(r"(\d+)(?:-(\d+))?", item)
+        check(ends, f"--seeds {' '.join(items)}: give numbers and ranges such as 1-10")
+        numbers = range(int(ends[1]), int(ends[2] or ends[1]) + 1)
+        check(numbers, f"--seeds {' '.join(items)} holds an empty range")
+        seeds += numbers
     return list(dict.fromkeys(seeds))
 
 
-def expand(options: Options, common: list[str]) -> list[Job]:
-    """All runs, in the order seed, script, environment, grid, so that an early stop leaves whole seeds. Every flag is
-    tried on its script first: bad input ends the sweep before anything is created or started."""
-    grid = [item.partition("=")[::2] for item in options.grid]
+def dashed(names) -> set[str]:
+    return {name.strip("-").replace("_", "-") for name in names}
+
+
+def split_grid(plan: Plan, common: list[str]) -> list[tuple[str, list[str]]]:
+    """The grid as (name, values), checked against the flags that all runs have."""
+    grid = [item.partition("=")[::2] for item in plan.grid]
     grid = [(name.strip("-").replace("_", "-"), values.split(",")) for name, values in grid]
-    check(
-        all(name and all(values) for name, values in grid),
-        f"--grid {' '.join(options.grid)}: give NAME=v1,v2",
-    )
-    given = [flag.strip("-").partition("=")[0] for flag in common if flag.startswith("--")]
-    given, varied = (
-        {name.replace("_", "-").removeprefix("no-") for name in n}
-        for n in (given, [g for g, _ in grid])
-    )
-    check(
-        not given & varied,
-        f"--{' --'.join(sorted(given & varied))} is in --grid and behind -- as well",
-    )
-    clash = (given | varied) & {name.replace("_", "-") for name in (*OURS, "resume")}
+    whole = all(name and all(values) for name, values in grid)
+    check(whole, f"--grid {' '.join(plan.grid)}: give NAME=v1,v2")
+    given = dashed(flag.partition("=")[0] for flag in common if flag.startswith("--"))
+    given = {name.removeprefix("no-") for name in given}
+    varied = {name.removeprefix("no-") for name, _ in grid}
+    both = f"--{' --'.join(sorted(given & varied))}"
+    check(not given & varied, f"{both} is in --grid and behind -- as well")
+    clash = (given | varied) & dashed((*OURS, "resume"))
     check(not clash, f"--{' --'.join(sorted(clash))} is for the sweep to set")
-    check(re.fullmatch(r"[\w.+-]*", options.tag), f"--tag {options.tag} is not one word")
-    check(options.workers > 0, f"--workers must be positive, not {options.workers}")
-    common = common + (["--device", options.device] if options.device else [])
-    scripts = list(dict.fromkeys(options.scripts))
-    check(
-        len({script.stem for script in scripts}) == len(scripts),
-        "--scripts holds two files of one name",
-    )
-    modules, seeds, jobs = (
-        {script: load(script) for script in scripts},
-        seed_list(options.seeds),
-        {},
-    )
-    for seed, script, env_id in itertools.product(seeds, scripts, options.env_ids):
-        module, exp_name = modules[script], "-".join(filter(None, (script.stem, options.tag)))
-        given = [
-            "--env-id",
-            env_id,
-            "--seed",
-            str(seed),
-            "--runs-dir",
-            str(options.runs_dir),
-            *common,
-        ]
-        base = parse(script, module, [*given, "--exp-name", exp_name])
+    return grid
+
+
+def jobs_of(plan: Plan, common: list[str], runs_dir: Path):
+    """The plan's runs. Every flag is tried on its script, and for the first seed the environment as well."""
+    check(re.fullmatch(r"[\w.+-]*", plan.tag), f"--tag {plan.tag} is not one word")
+    seeds, grid = seed_list(plan.seeds), split_grid(plan, common)
+    modules = {script: module_of(script) for script in plan.scripts}
+    for seed, script, env_id in itertools.product(seeds, plan.scripts, plan.env_ids):
+        module, exp_name = modules[script], "-".join(filter(None, (script.stem, plan.tag)))
+        given = ["--env-id", env_id, "--seed", str(seed), "--runs-dir", str(runs_dir), *common]
+        base = parse(module.Args, script, [*given, "--exp-name", exp_name])
         for values in itertools.product(*(values for _, values in grid)):
             chosen, label = [], exp_name
             for (name, _), value in zip(grid, values):
-                key, switch = name.replace("-", "_"), {"True": f"--{name}", "False": f"--no-{name}"}
-                is_bool = isinstance(getattr(base, key, None), bool)
-                check(
-                    value in switch or not is_bool,
-                    f"--grid {name}: {script} takes True or False, not {value}",
-                )
-                flag = [switch[value]] if is_bool else [f"--{name}", value]
-                if getattr(
-                    parse(script, module, [*given, "--exp-name", exp_name, *flag]), key
-                ) != getattr(base, key):
-                    chosen, label = chosen + flag, label + "=".join(flag)[1:].replace("/", "-")
+                flag, key = [f"--{name}", value], name.replace("-", "_")
+                if isinstance(getattr(base, key, None), bool):
+                    wrong = f"--grid {name}: {script} takes True or False, not {value}"
+                    check(value in ("True", "False"), wrong)
+                    flag = [f"--{name}"] if value == "True" else [f"--no-{name}"]
+                alone = parse(module.Args, script, [*given, "--exp-name", exp_name, *flag])
+                if getattr(alone, key) != getattr(base, key):
+                    chosen += flag
+                    label += "=".join(flag)[1:].replace("/", "-")
             flags = ["--exp-name", label, *given, *chosen]
-            args = parse(script, module, flags)
-            if seed == seeds[0] and not options.ray:
+            args = parse(module.Args, script, flags)
+            if seed == seeds[0]:
                 dry_start(script, module, args)
-            defaults = {
-                field.name: field.default
-                for field in fields(module.Args)
-                if field.default is not MISSING
-            }
+            defaults = {f.name: f.default for f in fields(args) if f.default is not MISSING}
             name = f"{env_id.replace('/', '-').replace(':', '-')}__{label}__{seed}"
-            jobs[name] = Job(script, flags, plain(asdict(args)), plain(defaults), name)
-    check(jobs, "nothing to run: give --scripts and --env-ids")
-    return list(jobs.values())
+            arguments = plain(asdict(args)), plain(defaults)
+            yield Job(script, script.read_bytes(), flags, *arguments, name, seeds.index(seed))
 
 
-def read(file: Path) -> dict:
-    """A JSON object; one that is not there or not whole is empty."""
-    try:
-        content = json.loads(file.read_text())
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
+def cut(words: list[str]) -> tuple[list[str], list[str]]:
+    """What stands before and behind --."""
+    end = words.index("--") if "--" in words else len(words)
+    return words[:end], words[end + 1 :]
+
+
+def expand(options: Options, common: list[str], lines: str = "") -> list[Job]:
+    """All runs, in the order seed, plan, script, environment, grid, so that an early stop leaves whole seeds; `lines`
+    are those of --jobs. Bad input ends the sweep before anything is created or started."""
+    check(options.workers > 0, f"--workers must be positive, not {options.workers}")
+    check(options.retries >= 0, f"--retries must not be negative, as {options.retries} is")
+    check(options.timeout >= 0, f"--timeout must not be negative, as {options.timeout} is")
+    common = common + (["--device", options.device] if options.device else [])
+    plans = [(options, common)]
+    for number, line in enumerate(lines.splitlines(), 1):
+        ours, flags = cut(shlex.split(line, comments=True))
+        if ours:
+            plan = parse(Plan, f"--jobs {options.jobs}, line {number},", ours)
+            check(plan.scripts and plan.env_ids, f"line {number}: give --scripts and --env-ids")
+            plans.append((plan, common + flags))
+    jobs = {}
+    for plan, flags in plans:
+        for job in jobs_of(plan, flags, options.runs_dir):
+            twin = jobs.setdefault(job.name, job)
+            same_run = (twin.script, twin.args) == (job.script, job.args)
+            check(same_run, f"two different runs would be {job.name}: give one of them a --tag")
+    check(jobs, "nothing to run: give --scripts and --env-ids, or --jobs")
+    return sorted(jobs.values(), key=lambda job: job.rank)
+
+
+# ---- what there is of them -------------------------------------------------------------------------------------------
 
 
 def read_checkpoint(folder: Path) -> dict:
@@ -256,7 +263,7 @@ def read_runs(runs_dir: Path) -> list[tuple[Path, dict, dict]]:
     config.json while its old summary still stands, so only the summary's own arguments say what it is a result of."""
     runs = []
     for folder in sorted(runs_dir.glob("*/")):
-        config, summary = read(folder / "config.json"), read(folder / "summary.json")
+        config, summary = read_json(folder / "config.json"), read_json(folder / "summary.json")
         if not config and not summary and (folder / "checkpoint.pt").is_file():
             config = read_checkpoint(folder)
         runs.append((folder, config or summary, summary))
@@ -273,52 +280,85 @@ def same(job: Job, record: dict) -> bool:
     return found == wanted
 
 
-def find(job: Job, runs) -> tuple[str, list[Path]]:
-    """What there is of a run: ("skip", ...), ("resume", [folder]), or ("start", [folders that never got anywhere])."""
-    if complete := [
-        folder
-        for folder, _, summary in runs
-        if same(job, summary) and "eval_return_mean" in summary
-    ]:
-        return "skip", complete
-    ours = [folder for folder, config, _ in runs if same(job, config)]
-    halves = [folder for folder in ours if (folder / "checkpoint.pt").is_file()]
-    if halves and "resume" in job.args:
-        steps = (
-            [read_checkpoint(folder).get("global_step", -1) for folder in halves]
-            if halves[1:]
-            else [0]
-        )
-        return "resume", [halves[steps.index(max(steps))]]
-    return "start", [
-        folder for folder in ours if folder not in halves and not (folder / "summary.json").exists()
-    ]
+def find(job: Job, runs) -> dict[str, list[Path]]:
+    """The run's folders by what they are: done; half, with a checkpoint to go on from, the furthest first; empty, which
+    never got anywhere; outdated, of another text of the script. Other folders are in none of these."""
+    found = {"done": [], "half": [], "empty": [], "outdated": []}
+    for folder, config, summary in runs:
+        copy = folder / job.script.name
+        complete = same(job, summary) and "eval_return_mean" in summary
+        if not complete and not same(job, config):
+            continue
+        if not (folder / "checkpoint.pt").is_file() and not complete and not summary:
+            found["empty"].append(folder)
+        elif not copy.is_file() or copy.read_bytes() != job.text:
+            found["outdated"].append(folder)
+        elif complete:
+            found["done"].append(folder)
+        elif "resume" in job.args and (folder / "checkpoint.pt").is_file():
+            found["half"].append(folder)
+    if len(found["half"]) > 1:
+        found["half"].sort(key=lambda folder: -read_checkpoint(folder).get("global_step", -1))
+    return found
 
 
 def prepare(job: Job, runs_dir: Path) -> Path | None:
-    """The folder to resume, if any; a leftover that never came to a checkpoint is removed."""
-    what, folders = find(job, read_runs(runs_dir))
-    if what == "start":
-        for folder in folders:
-            shutil.rmtree(folder)
-    resumable = (
-        what != "start" and "resume" in job.args and (folders[0] / "checkpoint.pt").is_file()
-    )
-    return folders[0] if resumable else None
+    """The folder to resume, if any. Before a start from scratch, leftovers without a checkpoint are removed and runs of
+    another text of the script put aside."""
+    found = find(job, read_runs(runs_dir))
+    for folder in found["outdated"]:
+        aside = runs_dir / ".old" / folder.name
+        aside.parent.mkdir(exist_ok=True)
+        shutil.rmtree(aside, ignore_errors=True)
+        os.replace(folder, aside)
+    for folder in found["half"]:
+        (folder / "checkpoint.tmp").unlink(missing_ok=True)
+        return folder
+    for folder in found["empty"]:
+        shutil.rmtree(folder)
+    return None
 
 
 def command(job: Job, resume: Path | None = None) -> list[str]:
     """The command line of a run, as in its log."""
-    return [
-        sys.executable,
-        str(job.script),
-        *job.flags,
-        *(["--resume", str(resume)] if resume else []),
-    ]
+    line = [sys.executable, str(job.script), *job.flags]
+    return line + (["--resume", str(resume)] if resume else [])
 
 
-def log_file(job: Job, runs_dir: Path) -> Path:
-    return runs_dir / "logs" / f"{job.name}.log"
+def log_file(name: str, runs_dir: Path) -> Path:
+    (runs_dir / "logs").mkdir(parents=True, exist_ok=True)  # again, if somebody has removed it
+    return runs_dir / "logs" / f"{name}.log"
+
+
+def hold(file: Path, wait: bool = False) -> int | None:
+    """Lock the file for this process and those that inherit the descriptor; None if another process holds it. The
+    system frees a lock when the last of them is gone, however it ended: after kill -9 of a sweep its runs go on and
+    keep theirs."""
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def declare(jobs: list[Job], runs_dir: Path) -> None:
+    """Add the sweep's runs to sweep.json, by which scripts/plot.py knows a run that never left a folder."""
+    file, keys = runs_dir / "sweep.json", ("exp_name", "env_id", "seed")
+    held = hold(runs_dir / ".sweep.lock", wait=True)
+    runs = {tuple(run[key] for key in keys): run for run in read_json(file).get("runs", [])}
+    for job in jobs:
+        record = {key: job.args[key] for key in keys}
+        record |= {"script": str(job.script), "sha256": hashlib.sha256(job.text).hexdigest()}
+        runs[tuple(record[key] for key in keys)] = record | {"log": job.name}
+    aside = file.with_suffix(".tmp")
+    aside.write_text(json.dumps({"runs": list(runs.values())}, indent=1) + "\n")
+    os.replace(aside, file)
+    os.close(held)
+
+
+# ---- on this machine -------------------------------------------------------------------------------------------------
 
 
 def visible_gpus(visible: str | None, count: int) -> list[str]:
@@ -331,13 +371,12 @@ def visible_gpus(visible: str | None, count: int) -> list[str]:
 def environment(threads: int, slot: int = 0, gpus: list[str] | None = None) -> dict[str, str]:
     """Variables of a run in this worker slot: no more threads than its share of the cores, and one of the GPUs."""
     names = "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHON_CPU_COUNT"
-    return dict.fromkeys(names, str(threads)) | (
-        {"CUDA_VISIBLE_DEVICES": gpus[slot % len(gpus)]} if gpus else {}
-    )
+    variables = dict.fromkeys(names, str(threads))
+    return variables | ({"CUDA_VISIBLE_DEVICES": gpus[slot % len(gpus)]} if gpus else {})
 
 
-def local_runner(options: Options, jobs: list[Job], runs_lock: int, stop: list[int]):
-    """run(job, slot): a generator that yields the state of a run in a process here, and returns its exit status."""
+def local_runner(options: Options, jobs: list[Job], stop: list[int]) -> Callable:
+    """run(job, slot, resume, held) -> exit status of the run, in a process here."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     threads, gpus = max(1, cores // options.workers), []
     if any(job.args.get("device", "cpu") != "cpu" for job in jobs):
@@ -345,347 +384,262 @@ def local_runner(options: Options, jobs: list[Job], runs_lock: int, stop: list[i
 
         gpus = visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), torch.cuda.device_count())
 
-    def run(job: Job, slot: int) -> Iterator[str]:
-        line = command(job, prepare(job, options.runs_dir))
+    def run(job: Job, slot: int, resume: Path | None, held: int) -> int:
+        line = command(job, resume)
         dealt = gpus if job.args.get("device", "cpu") != "cpu" else None
         variables = os.environ | environment(threads, slot, dealt)
-        with log_file(job, options.runs_dir).open("a") as log:
+        with log_file(job.name, options.runs_dir).open("a") as log:
             print(f"$ {shlex.join(line)}", file=log, flush=True)
             streams = dict(stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
-            process = subprocess.Popen(line, env=variables, pass_fds=[runs_lock], **streams)
+            process = subprocess.Popen(line, env=variables, pass_fds=[held], **streams)
+        late = time.monotonic() + (options.timeout * 60 or float("inf"))
+        while process.poll() is None and not stop and time.monotonic() < late:
+            time.sleep(0.1)
+        ended = process.poll() is not None
+        process.terminate()  # nothing, if it has ended; otherwise it saves a checkpoint first
         try:
-            while process.poll() is None and not stop:
-                yield "running"
-        finally:
-            process.terminate()  # nothing, if it has ended; otherwise it saves a checkpoint first
-        while process.poll() is None:
-            yield "running"
-        return process.returncode
+            process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        if not ended and not stop:
+            raise TimeoutError(f"no end after {options.timeout:g} minutes (--timeout)")
+        return process.wait()
 
     return run
 
 
-def pack(folder: Path, runs_dir: Path) -> bytes:
-    """The files in a folder as a tar file, named as seen from runs_dir; what a run removes meanwhile is left out."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for file in sorted(folder.rglob("*")):
-            if file.is_file() and file.suffix != ".tmp":
-                with contextlib.suppress(FileNotFoundError):
-                    tar.add(file, file.relative_to(runs_dir))
-    return buffer.getvalue()
+# ---- the queue -------------------------------------------------------------------------------------------------------
 
 
-def unpack(archive: bytes, folder: Path) -> None:
-    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        tar.extractall(folder, filter="data")  # no absolute paths, no links or .. out of the folder
-
-
-def receive(archive: bytes, runs_dir: Path, commit: str) -> None:
-    """Put what came from a node into runs_dir file by file, each whole, in an order such that a kill at any moment
-    leaves what a killed run here would leave: the checkpoint comes after the curves, the summary last."""
-    aside = runs_dir / ".incoming"
-    shutil.rmtree(aside, ignore_errors=True)
-    unpack(archive, aside)
-    files = [file for file in aside.rglob("*") if file.is_file()]
-    for file in sorted(
-        files, key=lambda file: (file.name == "summary.json", file.name == "checkpoint.pt")
-    ):
-        if file.suffix == ".json":  # the script came from this repository, but could not see that
-            file.write_text(
-                file.read_text().replace('"commit": "unknown"', f'"commit": "{commit}"')
-            )
-        target = runs_dir / file.relative_to(aside)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(file, target)
-    shutil.rmtree(aside, ignore_errors=True)
-
-
-def run_on_node(
-    script: str,
-    source: bytes,
-    flags: list[str],
-    resume: str,
-    archive: bytes,
-    variables: dict[str, str],
-):
-    """The task on a node: the script as a process in a temporary folder. Yields (exit status or None while it goes on,
-    new output, run folder as a tar file): at the start, after every checkpoint and at the end. If the sweep stops or
-    dies, Ray interrupts this and what came after the last checkpoint that was sent is lost."""
-    with tempfile.TemporaryDirectory(prefix="sweep-") as home:
-        runs_dir, log, sent = Path(home, "runs"), Path(home, "log"), None
-        Path(home, script).write_bytes(source)
-        if resume:
-            unpack(archive, runs_dir)
-        line = [sys.executable, script, *flags, "--runs-dir", "runs"]
-        line += ["--resume", f"runs/{resume}"] if resume else []
-        with log.open("wb") as sink, log.open("rb") as output:
-            streams = dict(stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT)
-            process = subprocess.Popen(line, cwd=home, env=os.environ | variables, **streams)
-            try:
-                while (code := process.poll()) is None:
-                    saved = [file.stat().st_mtime_ns for file in runs_dir.glob("*/checkpoint.pt")]
-                    if saved != sent:
-                        sent = saved
-                        yield None, output.read(), pack(runs_dir, runs_dir)
-                    time.sleep(0.2)
-                yield code, output.read(), pack(runs_dir, runs_dir)
-            finally:
-                process.terminate()
-                process.wait()
-
-
-def ray_runner(options: Options, stop: list[int]):
-    """run(job, slot) like that of local_runner, for tasks on a Ray cluster, to which this connects."""
-    check(
-        importlib.util.find_spec("ray"),
-        "--ray needs a package: pip install -r requirements-cluster.txt",
-    )
-    os.environ |= {
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-        "RAY_USAGE_STATS_ENABLED": "0",
-    }  # no tips, no telephone
-    import ray
-
-    num_gpus = (
-        options.num_gpus
-        if options.num_gpus is not None
-        else float(options.device.startswith("cuda"))
-    )
-    try:
-        if ":" in options.ray:  # Ray itself would try for many minutes
-            host, port = options.ray.removeprefix("ray://").rsplit(":", 1)
-            socket.create_connection((host, int(port)), timeout=10).close()
-        ray.init(address=options.ray, log_to_driver=False, logging_level=logging.CRITICAL)
-    except Exception as error:
-        check(False, f"--ray {options.ray} cannot be reached ({type(error).__name__}: {error})")
-    nodes, needs = (
-        [node["Resources"] for node in ray.nodes() if node["Alive"]],
-        {"CPU": options.num_cpus},
-    )
-    needs |= {"GPU": num_gpus} if num_gpus else {}
-    fits = any(all(node.get(kind, 0) >= count for kind, count in needs.items()) for node in nodes)
-    check(
-        fits,
-        f"--ray {options.ray}: no node has what a run needs, {needs}; see --num-cpus and --num-gpus",
-    )
-    task = ray.remote(run_on_node).options(
-        num_cpus=options.num_cpus, num_gpus=num_gpus, max_retries=0
-    )
-    variables = environment(max(1, int(options.num_cpus))) | (
-        {} if num_gpus else {"CUDA_VISIBLE_DEVICES": ""}
-    )
-
-    def run(job: Job, slot: int) -> Iterator[str]:
-        commit, folder = commit_of(job.script), prepare(job, options.runs_dir)
-        resume, archive = (folder.name, pack(folder, options.runs_dir)) if folder else ("", b"")
-        stream = task.remote(
-            job.script.name, job.script.read_bytes(), job.flags, resume, archive, variables
-        )
-        state, code, told = "waiting", None, False
-        while code is None:
-            if stop and not told:
-                told = not ray.cancel(stream)
-            if ray.wait([stream], timeout=0)[0]:
+def take(jobs: list[Job], runs_dir: Path, stop: list[int], guard: threading.Lock):
+    """(job, descriptor of its lock) of the next run that waits here and is not at work in another sweep; None when no
+    run waits any more. What another sweep has finished is done here as well."""
+    while not stop:
+        with guard:
+            waiting = [job for job in jobs if job.state == "waiting" and not job.taken]
+            for job in waiting:
                 try:
-                    code, output, archive = ray.get(next(stream))
-                except (
-                    Exception,
-                    StopIteration,
-                ) as error:  # a node or a worker that died, or the sweep stopped
-                    code, output, archive = 1, f"{type(error).__name__}: {error}\n".encode(), None
-                with log_file(job, options.runs_dir).open("ab") as log:
-                    log.write(output)
-                if archive:
-                    receive(archive, options.runs_dir, commit)
-                state = "running"
-            yield state
-        return code
-
-    return run
-
-
-def lock(runs_dir: Path) -> int:
-    """Hold runs_dir for this sweep; returns the open file that its runs inherit. The system frees a lock when the last
-    process that has its file open is gone, however it ended. So a second sweep is refused while the first one lives.
-    After kill -9 of a sweep its runs go on and keep the second lock: the next sweep waits and takes their results."""
-    (runs_dir / "logs").mkdir(parents=True, exist_ok=True)
-    sweep, runs = (
-        os.open(runs_dir / name, os.O_RDWR | os.O_CREAT) for name in (".sweep.lock", ".runs.lock")
-    )
-    try:
-        fcntl.flock(sweep, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        check(False, f"another sweep is at work in {runs_dir}")
-    try:
-        fcntl.flock(runs, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        print(f"waiting for the runs that a killed sweep left going in {runs_dir}", flush=True)
-        fcntl.flock(runs, fcntl.LOCK_EX)
-    return runs
+                    held = hold(log_file(job.name, runs_dir).with_suffix(".lock"))
+                except OSError as error:  # the disk: nothing can be started
+                    job.state, job.outcome = "failed", str(error)
+                    continue
+                if held is not None and find(job, read_runs(runs_dir))["done"]:
+                    job.state, job.outcome = "done", "by another sweep"
+                    os.close(held)
+                elif held is not None:
+                    job.state, job.taken = "running", True
+                    return job, held
+        if not waiting:
+            break
+        time.sleep(1)
+    return None
 
 
-def declare(jobs: list[Job], runs_dir: Path) -> None:
-    """Add the sweep's runs to sweep.json, by which scripts/plot.py knows a run that never left a folder."""
-    file, keys = runs_dir / "sweep.json", ("exp_name", "env_id", "seed")
-    runs = [*read(file).get("runs", []), *({key: job.args[key] for key in keys} for job in jobs)]
-    unique = {tuple(run[key] for key in keys): run for run in runs}
-    aside = file.with_suffix(".tmp")
-    aside.write_text(json.dumps({"runs": list(unique.values())}, indent=1) + "\n")
-    os.replace(aside, file)
-
-
-@functools.cache
-def commit_of(script: Path) -> str:
-    """As the script records it."""
-    git = ["git", "-C", str(script.resolve().parent), "describe", "--always", "--dirty"]
-    return subprocess.run(git, capture_output=True, text=True).stdout.strip() or "unknown"
-
-
-def table(jobs: list[Job], times: list[float]) -> list[str]:
-    """Script x environment: how many runs are in which state, and the time left by the mean of the runs so far."""
-    states = "done", "running", "failed", "waiting"
-    rows, count = Counter(), Counter(job.state for job in jobs)
-    for job in jobs:
-        rows[job.script.stem, job.args["env_id"], job.state] += 1
-    lines = [
-        (script, env_id, *(rows[script, env_id, state] for state in states))
-        for script, env_id, _ in rows
-    ]
-    lines = [
-        ("script", "environment", *states),
-        *dict.fromkeys(lines),
-        ("total", "", *(count[s] for s in states)),
-    ]
-    widths = [max(len(str(line[column])) for line in lines) for column in range(2)]
-    lines = [
-        f"{a:{widths[0]}}  {b:{widths[1]}}" + "".join(f"{n:>9}" for n in numbers)
-        for a, b, *numbers in lines
-    ]
-    left = count["running"] + count["waiting"]
-    minutes = left * sum(times) / max(1, len(times)) / max(1, count["running"]) / 60
-    lines[-1] += f"   about {minutes:.0f} min left" if times and left else ""
-    return lines
-
-
-def draw(lines: list[str], drawn: list[str]) -> list[str]:
-    """Put the table in the place of the one drawn before; lines too many or too long for the terminal are cut."""
-    width, height = shutil.get_terminal_size()
-    lines = [line[: width - 1] for line in [lines[0], *lines[1:][2 - height :]]]
-    if lines != drawn:
-        print((f"\x1b[{len(drawn)}F\x1b[J" if drawn else "") + "\n".join(lines), flush=True)
-    return lines
-
-
-def settle(job: Job, code: int, runs_dir: Path, stop: list[int]) -> None:
-    """The state of a run that has ended: done only with status 0 and a whole summary of its own arguments."""
-    what, folders = find(job, read_runs(runs_dir))
-    job.attempts += 1
-    if code == 0 and what == "skip":
-        score = read(folders[0] / "summary.json")["eval_return_mean"]
+def settle(job: Job, code: int, said: str, runs_dir: Path) -> bool:
+    """What has become of a run that has ended; whether another attempt could help. Done is only what left a whole
+    summary of its own arguments and text."""
+    folders = find(job, read_runs(runs_dir))["done"]
+    lines = said.splitlines()
+    if code == 0 and folders:
+        score = read_json(folders[0] / "summary.json")["eval_return_mean"]
         job.state, job.outcome = "done", f"evaluation {score}"
+    elif code == 0 and job.script.read_bytes() != job.text:
+        job.outcome = "the script was edited while the sweep was at work"
+    elif code == 0:
+        job.outcome = "exit status 0, but no summary.json of this run"
     else:
-        job.state = "waiting" if stop or job.attempts < 2 else "failed"
-        job.outcome = (
-            f"exit status {code}" if code else "exit status 0, but no summary.json of this run"
-        )
+        job.outcome = f"exit status {code}: {one_line(lines[-1] if lines else 'no output')}"
+    return code not in (0, 1, 2) or (code == 1 and "Traceback" in said)
 
 
-def work(jobs: list[Job], run, slots: int, runs_dir: Path, stop: list[int]) -> None:
-    """Keep the slots busy until every job is done or has failed twice, or a signal stops it all."""
-    waiting, active, times, drawn = deque(job for job in jobs if job.state == "waiting"), {}, [], []
-    told = False
-    while active or (waiting and not stop):
-        for slot, (job, steps) in list(active.items()):
-            try:
-                state = next(steps)
-                job.started = job.started if state == job.state else time.monotonic()
-                job.state = state
-            except StopIteration as end:
-                del active[slot]
-                settle(job, end.value, runs_dir, stop)
-                seconds, ended = (
-                    time.monotonic() - job.started,
-                    sum(job.state in ("done", "failed") for job in jobs),
-                )
-                times += [seconds] if job.state == "done" else []
-                waiting.extendleft([job] if job.state == "waiting" else [])
-                word = (
-                    job.state
-                    if job.state != "waiting"
-                    else "stopped"
-                    if stop
-                    else "to be tried again"
-                )
-                if not sys.stdout.isatty():
-                    print(
-                        f"{ended}/{len(jobs)} {job.name} {word} after {seconds:.0f} s: {job.outcome}",
-                        flush=True,
-                    )
-        if stop and active and not told:
-            told = not print(f"stopping: {len(active)} runs save their checkpoints", flush=True)
-        for slot in range(slots):
-            if slot not in active and waiting and not stop:
-                job = waiting.popleft()
-                job.state, job.started, active[slot] = (
-                    "running",
-                    time.monotonic(),
-                    (job, run(job, slot)),
-                )
-        if sys.stdout.isatty():
-            drawn = draw(table(jobs, times), drawn)
+def carry_out(job: Job, slot: int, held: int, run: Callable, options: Options, stop: list[int]):
+    """Attempts, until the run is done or has failed for good or the sweep stops. An error here, such as a full disk,
+    fails this run and leaves the others alone."""
+    begin = time.monotonic()
+    try:
+        for _ in range(options.retries + 1):
+            log = log_file(job.name, options.runs_dir)
+            before = log.stat().st_size if log.exists() else 0
+            free = shutil.disk_usage(options.runs_dir).free
+            if free < NEEDED:
+                raise OSError(f"not started: {free / 1e6:.1f} MB free, {NEEDED / 1e6:.0f} needed")
+            code = run(job, slot, prepare(job, options.runs_dir), held)
+            said = log.read_bytes()[before:].decode(errors="replace") if log.exists() else ""
+            if not settle(job, code, said, options.runs_dir) or stop:
+                break
+    except Exception as error:  # of the disk, above all
+        job.outcome = str(error) if isinstance(error, OSError) else one_line(error)
+    with contextlib.suppress(OSError):
+        for folder in find(job, read_runs(options.runs_dir))["half"]:
+            (folder / "checkpoint.tmp").unlink(missing_ok=True)
+    job.seconds = time.monotonic() - begin
+    if job.state != "done":
+        job.state = "waiting" if stop else "failed"
+    with contextlib.suppress(OSError), log_file(job.name, options.runs_dir).open("a") as log:
+        print(f"= {job.state}: {job.outcome}", file=log)
+
+
+def work(slot: int, jobs: list[Job], run: Callable, options: Options, stop: list[int], guard):
+    """A worker: one run after the other."""
+    while taken := take(jobs, options.runs_dir, stop, guard):
+        job, held = taken
+        carry_out(job, slot, held, run, options, stop)
+        os.close(held)
+
+
+def table(runs: list[tuple[str, str, str]]) -> list[str]:
+    """Script x environment: how many of the runs (script, environment, state) are in which state."""
+    states = "done", "running", "failed", "waiting"
+    count, total = Counter(runs), Counter(state for _, _, state in runs)
+    lines = [("script", "environment", *states)]
+    for pair in dict.fromkeys(run[:2] for run in runs):
+        lines.append((*pair, *(count[(*pair, state)] for state in states)))
+    lines.append(("total", "", *(total[state] for state in states)))
+    widths = [max(len(str(line[column])) for line in lines) for column in range(2)]
+    rows = []
+    for script, env_id, *numbers in lines:
+        row = f"{script:{widths[0]}}  {env_id:{widths[1]}}"
+        rows.append(row + "".join(f"{number:>9}" for number in numbers))
+    return rows
+
+
+def watch(futures, jobs: list[Job], stop: list[int]) -> None:
+    """Show a bar on a terminal, a line for each run that ends, and the runs' reaction to a stop."""
+    told = {job.name for job in jobs if job.state == "done"}
+    form = "{l_bar}{bar:20} {n_fmt}/{total_fmt} runs [{elapsed}<{remaining}{postfix}]"
+    silent = not sys.stdout.isatty()
+    bar = tqdm(total=len(jobs), initial=len(told), bar_format=form, disable=silent)
+    stopping, idle_since = False, time.monotonic()
+    while True:
+        over = all(future.done() for future in futures)
+        count = Counter(job.state for job in jobs)
+        for job in jobs:
+            if job.state in ("done", "failed") and job.name not in told:
+                told.add(job.name)
+                bar.update()
+                words = f"{job.name} {job.state} after {job.seconds:.0f} s: {job.outcome}"
+                bar.write(f"{len(told)}/{len(jobs)} {words}")
+        bar.set_postfix_str(f"{count['running']} running, {count['failed']} failed")
+        if stop and count["running"] and not stopping:
+            stopping = True
+            bar.write(f"stopping: {count['running']} runs save their checkpoints")
+        if count["running"] or over:
+            idle_since = time.monotonic()
+        elif time.monotonic() > idle_since + 3:
+            idle_since = float("inf")  # said once
+            bar.write(f"waiting for {count['waiting']} runs that another sweep has at work")
+        sys.stdout.flush()
+        if over:
+            break
         time.sleep(0.1)
+    bar.close()
+    for future in futures:
+        future.result()  # an error of the sweep itself is raised here
+
+
+def status(runs_dir: Path) -> int:
+    """Print what has become of every run that a sweep declared in this folder, with the last words of those that run
+    and the reasons of those that failed."""
+    declared = read_json(runs_dir / "sweep.json").get("runs", [])
+    check(declared, f"--status: no sweep was started in {runs_dir} (--runs-dir)")
+    keys = ("exp_name", "env_id", "seed")
+    complete = [summary for *_, summary in read_runs(runs_dir) if "eval_return_mean" in summary]
+    done = {tuple(summary["args"].get(key) for key in keys) for summary in complete}
+    states, words = [], []
+    for run in declared:
+        log = runs_dir / "logs" / f"{run.get('log', '')}.log"
+        lock, text = log.with_suffix(".lock"), log.read_text() if log.is_file() else ""
+        last = re.split("[\r\n]+", text.strip())[-1]
+        held = hold(lock) if lock.is_file() else -1
+        if held is None:
+            state = "running"
+            words.append(f"running {log.stem}: {last}")
+        elif tuple(run[key] for key in keys) in done:
+            state = "done"
+        elif last.startswith("= failed"):
+            state = "failed"
+            words.append(f"FAILED {log.stem}{last.removeprefix('= failed')}")
+        else:
+            state = "waiting"
+        if held not in (None, -1):
+            os.close(held)
+        states.append((Path(run.get("script", "?")).stem, run["env_id"], state))
+    print(*table(states), *words, sep="\n")
+    return 0
+
+
+def report(jobs: list[Job], before: int, runs_dir: Path, stop: list[int]) -> None:
+    """The last lines of a sweep: the fate of its runs, and of each that failed the end of its log."""
+    count = Counter(job.state for job in jobs)
+    left = f", {count['waiting']} not done" if stop else ""
+    now = count["done"] - before
+    print(f"{len(jobs)} runs: {before} done before, {now} now, {count['failed']} failed{left}")
+    for job in jobs:
+        if job.state == "failed":
+            script, env_id, seed = job.script, job.args["env_id"], job.args["seed"]
+            print(f"\nFAILED {script} on {env_id}, seed {seed}: {job.outcome}")
+            print(f"$ {shlex.join(command(job))}")
+            with contextlib.suppress(OSError):
+                log = log_file(job.name, runs_dir)
+                lines = log.read_text(errors="replace").splitlines()[-16:-1]
+                print(f"end of {log}:", *lines, sep="\n  ")
+    if stop:
+        print("stopped; the same command goes on from here")
 
 
 def main(options: Options, common: list[str]) -> int:
-    jobs, runs_dir, stop = expand(options, common), options.runs_dir, []
-    if options.dry_run:
-        runs = read_runs(runs_dir)
-        for job in jobs:
-            what, folders = find(job, runs)
-            print(what, shlex.join(command(job, folders[0] if what == "resume" else None)))
-        return 0
-    ray_run = options.ray and ray_runner(options, stop)
-    runs_lock = lock(runs_dir)
-    declare(jobs, runs_dir)
+    runs_dir, stop = options.runs_dir, []
+    if options.status:
+        return status(runs_dir)
+    lines = ""
+    if options.jobs:
+        is_file = str(options.jobs) == "-" or options.jobs.is_file()
+        check(is_file, f"--jobs {options.jobs} does not exist")
+        lines = sys.stdin.read() if str(options.jobs) == "-" else options.jobs.read_text()
+    jobs = expand(options, common, lines)
     runs = read_runs(runs_dir)
+    found = {job.name: find(job, runs) for job in jobs}
+    if options.dry_run:
+        for job in jobs:
+            half = (found[job.name]["half"] or [None])[0]
+            what = "skip" if found[job.name]["done"] else "resume" if half else "start"
+            print(what, shlex.join(command(job, half if what == "resume" else None)))
+        return 0
+    try:
+        log_file("", runs_dir)
+        tempfile.TemporaryFile(dir=runs_dir).close()
+    except OSError as error:
+        check(False, f"--runs-dir {runs_dir} cannot be written to: {error.strerror}")
+    if options.slurm and "SLURM_ARRAY_TASK_ID" not in os.environ:
+        return clusters.submit(options, lines)
+    if options.ray:
+        variables = environment(max(1, int(options.num_cpus)))
+        run = clusters.ray_runner(options, variables, log_file, stop)
+    else:
+        run = local_runner(options, jobs, stop)
+    declare(jobs, runs_dir)
     for job in jobs:
-        job.state = "done" if find(job, runs)[0] == "skip" else "waiting"
+        job.state = "done" if found[job.name]["done"] else "waiting"
     before = sum(job.state == "done" for job in jobs)
-    done = [(job, find(job, runs)[1][0]) for job in jobs if job.state == "done"]
-    old = [
-        folder
-        for job, folder in done
-        if read(folder / "summary.json").get("commit") != commit_of(job.script)
-    ]
+    old = [found[job.name]["outdated"] for job in jobs if job.state == "waiting"]
+    old = [folder for folders in old for folder in folders]
     if old:
-        print(
-            f"{len(old)} of the runs that are done are of another commit than the script's, for example {old[0]}"
-        )
-    for number in (signal.SIGINT, signal.SIGTERM):
+        words = "of another text of their script move to .old and are run anew, for example"
+        print(f"{len(old)} runs {words} {old[0]}", flush=True)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2):  # the last is Slurm's
         signal.signal(number, lambda number, _: stop.append(number))
-    run = ray_run or local_runner(options, jobs, runs_lock, stop)
-    work(jobs, run, len(jobs) if options.ray else options.workers, runs_dir, stop)
-    count = Counter(job.state for job in jobs)
-    left = f", {count['waiting']} not done" * bool(stop)
-    print(
-        f"{len(jobs)} runs: {before} done before, {count['done'] - before} now, {count['failed']} failed{left}"
-    )
-    for job in jobs:
-        if job.state == "failed":
-            log, script, seed = log_file(job, runs_dir), job.script, job.args["seed"]
-            print(f"\nFAILED {script} on {job.args['env_id']}, seed {seed}: {job.outcome}")
-            print(f"$ {shlex.join(command(job))}")
-            print(f"end of {log}:", *log.read_text(errors="replace").splitlines()[-15:], sep="\n  ")
+    workers, guard = len(jobs) if options.ray else options.workers, threading.Lock()
+    with ThreadPoolExecutor(workers) as pool:
+        shared = jobs, run, options, stop, guard
+        watch([pool.submit(work, slot, *shared) for slot in range(workers)], jobs, stop)
+    report(jobs, before, runs_dir, stop)
     if stop:
-        print("stopped; the same command goes on from here")
-    return 128 + stop[0] if stop else int(count["failed"] > 0)
+        return 128 + stop[0]
+    return int(any(job.state == "failed" for job in jobs))
 
 
 if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
-    end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
-    sys.exit(
-        main(tyro.cli(Options, description=__doc__, args=sys.argv[1:end]), sys.argv[end + 1 :])
-    )
+    ours, common = cut(sys.argv[1:])
+    sys.exit(main(tyro.cli(Options, description=__doc__, args=ours), common))

@@ -2,14 +2,17 @@
 
 Most tests sweep a script that only writes down what happens to it, in a journal shared by all its runs."""
 
+import hashlib
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,10 +21,11 @@ from conftest import ALGOS, ROOT, load
 from ray.cluster_utils import Cluster
 
 sys.path.insert(0, str(ROOT / "scripts"))
+import clusters  # noqa: E402
 import sweep  # noqa: E402
 
 FAKE = """
-import json, os, signal, sys, time
+import json, os, shutil, signal, sys, time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 import tyro
@@ -38,6 +42,8 @@ class Args:
     steps: int = 2
     delay: float = 0.0  # seconds a step takes
     crash: int = 0  # the seed that fails at its second step
+    refuse: int = 0  # the seed that ends with a message of its own there
+    hang: int = 0  # the seed that never ends and does not hear a signal
     lie: bool = False  # exit with status 0 and no summary
     lr: float = 0.5
     tail: bool = True
@@ -55,6 +61,7 @@ def main(args):
         step = int((folder / "checkpoint.pt").read_text())
     say(args, "resume" if args.resume else "start", step)
     folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(__file__, folder)
     run = {"algo": Path(__file__).stem, "args": asdict(args), "commit": "unknown"}
     (folder / "config.json").write_text(json.dumps(run))
     while step < args.steps:
@@ -67,7 +74,11 @@ def main(args):
         os.replace(folder / "aside", folder / "checkpoint.pt")
         if args.crash == args.seed and step > 1:
             print("\\n".join(f"line {number}" for number in range(30)))
-            raise SystemExit("this is the cause")
+            raise RuntimeError("this is the cause")
+        if args.refuse == args.seed and step > 1:
+            raise SystemExit("non-finite numbers before step 2")
+        while args.hang == args.seed:
+            time.sleep(1)
     if not args.lie:
         variables = {key: os.environ.get(key) for key in ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")}
         (folder / "summary.json").write_text(json.dumps(run | {"eval_return_mean": args.seed, "variables": variables}))
@@ -125,6 +136,7 @@ def record(name: str, args: dict, algo: str = "fake", **summary) -> Path:
     """A run folder as an earlier run would have left it."""
     run = Path("runs") / name
     run.mkdir(parents=True)
+    shutil.copy("fake.py", run)
     (run / "config.json").write_text(json.dumps({"algo": algo, "args": args}))
     if summary:
         (run / "summary.json").write_text(json.dumps({"algo": algo, "args": args} | summary))
@@ -132,7 +144,7 @@ def record(name: str, args: dict, algo: str = "fake", **summary) -> Path:
 
 
 def options(*scripts, env_ids=("Toy",), **more) -> sweep.Options:
-    return sweep.Options(tuple(map(Path, scripts)), env_ids, **more)
+    return sweep.Options(scripts=tuple(map(Path, scripts)), env_ids=env_ids, **more)
 
 
 def old_args(**changed) -> dict:
@@ -158,7 +170,14 @@ def test_names_and_flags():
     assert jobs[3].args["bootstrap_truncation"] is False and jobs[3].args["gamma"] == 0.9
     assert "--no-bootstrap-truncation" in jobs[3].flags and "--torch-threads" not in jobs[3].flags
     (low, usual) = sweep.expand(
-        options(scripts[1], grid=("rpo-alpha=0.1,0.5",), tag="paper", device="cpu", ray="local"), []
+        options(
+            scripts[1],
+            env_ids=("Pendulum-v1",),
+            grid=("rpo-alpha=0.1,0.5",),
+            tag="paper",
+            device="cpu",
+        ),
+        [],
     )
     assert low.args["exp_name"] == "rpo_continuous-paper-rpo-alpha=0.1"
     assert usual.args["exp_name"] == "rpo_continuous-paper" and usual.args["device"] == "cpu"
@@ -195,7 +214,7 @@ BAD = [
     ("fake.py", {"tag": "a/b"}, [], "--tag a/b"),
     ("fake.py", {"workers": 0}, [], "--workers"),
     ("fake.py", {"env_ids": ()}, [], "nothing to run"),
-    ("fake.py", {"ray": "127.0.0.1:9"}, [], "--ray 127.0.0.1:9 cannot be reached"),
+    ("fake.py", {"ray": "127.0.0.1:9"}, [], "--ray 127.0.0.1:9 cannot be used"),
     (ALGOS / "ppo_continuous.py", {"env_ids": ("Pendlum-v1",)}, [], "--env-id Pendlum-v1"),
 ]
 
@@ -216,9 +235,11 @@ def test_bad_input(folder, capsys, script, more, common, words):
 
 def test_missing_ray(folder, capsys, monkeypatch):
     """Would break: a traceback in place of what to install."""
-    find_spec = sweep.importlib.util.find_spec
+    find_spec = clusters.importlib.util.find_spec
     monkeypatch.setattr(
-        sweep.importlib.util, "find_spec", lambda name: None if name == "ray" else find_spec(name)
+        clusters.importlib.util,
+        "find_spec",
+        lambda name: None if name == "ray" else find_spec(name),
     )
     with pytest.raises(SystemExit) as stopped:
         sweep.main(options("fake.py", ray="local"), [])
@@ -354,24 +375,30 @@ def test_killed_and_started_again(folder, how):
 
 def test_runs_that_outlive_their_sweep(folder):
     """Would break: after kill -9 of the sweep alone, two processes that write to one run folder."""
-    flags = "--env-ids Toy --seeds 1-2 --workers 2 -- --steps 8 --delay 0.3"
+    flags = "--env-ids Toy --seeds 1-2 --workers 2 -- --steps 16 --delay 0.5"
     process = start(flags)
     wait_for(lambda: sum("start" in line for line in journal()) == 2)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     output = finish(start(flags))
-    assert "waiting for the runs" in output and "2 done before, 0 now" in output
+    assert "waiting for 2 runs that another sweep has at work" in output
+    assert output.count("done after 0 s: by another sweep") == 2
     assert Counter(line.split()[2] for line in journal()) == {"start": 2, "end": 2}
 
 
-def test_second_sweep_is_refused(folder):
-    """Would break: two sweeps that do the same runs at the same time."""
-    process = start("--env-ids Toy -- --steps 20 --delay 0.1")
+def test_two_sweeps_share_a_folder(folder):
+    """Would break: a run that both do, or that neither does; a sweep that ends before the other's share is done."""
+    flags = "--env-ids Toy --seeds 1-{} -- --steps 4 --delay 0.4"
+    first = start(flags.format(4))
     wait_for(journal)
-    (line,) = finish(start("--env-ids Toy --seeds 5"), 2).splitlines()
-    assert "another sweep" in line and "runs" in line
-    finish(process)
-    assert len(journal()) == 2
+    second = start(flags.format(5))
+    assert "4 runs: 0 done before, 4 now, 0 failed" in finish(first)
+    output = finish(second)
+    assert "5 runs: 0 done before, 5 now, 0 failed" in output and "by another sweep" in output
+    ends = [line.split()[1] for line in journal() if "end" in line]
+    assert sorted(ends) == ["1", "2", "3", "4", "5"] and len(journal()) == 10
+    declared = json.loads(Path("runs/sweep.json").read_text())["runs"]
+    assert [run["seed"] for run in declared] == [1, 2, 3, 4, 5]
 
 
 def test_failures(folder):
@@ -379,24 +406,281 @@ def test_failures(folder):
     output = finish(start("--env-ids Toy --seeds 1-3 --workers 2 -- --crash 2 --steps 3"), 1)
     assert "3 runs: 0 done before, 2 now, 1 failed" in output
     what = [line.split()[1:] for line in journal()]
-    assert [words for words in what if words[0] == "2"] == [
-        ["2", "start", "0"],
-        ["2", "resume", "2"],
-    ]
+    tries = [words for words in what if words[0] == "2"]
+    assert tries == [["2", "start", "0"], ["2", "resume", "2"]]
     assert {words[0] for words in what if words[1] == "end"} == {"1", "3"}
     report = output[output.index("FAILED") :].splitlines()
-    assert (
-        "fake.py" in report[0]
-        and "Toy" in report[0]
-        and "seed 2" in report[0]
-        and "exit status 1" in report[0]
-    )
+    reason = "exit status 1: RuntimeError: this is the cause"
+    assert report[0] == f"FAILED fake.py on Toy, seed 2: {reason}"
     assert "--seed 2" in report[1] and "runs/logs/Toy__fake__2.log" in report[2]
-    assert [line.strip() for line in report[3:18]] == [
-        *(f"line {n}" for n in range(16, 30)),
-        "this is the cause",
-    ]
+    assert report[3].strip().startswith("line ")
+    assert report[-1].strip() == "RuntimeError: this is the cause" and len(report) == 18
     assert output.count("FAILED") == 1
+
+
+@pytest.mark.parametrize("retries", [0, 3])
+def test_retries(folder, retries):
+    """Would break: another number of attempts than was asked for."""
+    finish(start(f"--env-ids Toy --retries {retries} -- --crash 1 --steps 9"), 1)
+    assert [line.split()[2] for line in journal()] == ["start", *["resume"] * retries]
+
+
+def test_what_is_not_tried_twice(folder):
+    """Would break: hours spent on a run that says itself that it cannot go on."""
+    output = finish(start("--env-ids Toy --seeds 1-2 -- --refuse 2 --steps 3"), 1)
+    assert "exit status 1: non-finite numbers before step 2" in output
+    assert [line.split()[1:3] for line in journal() if line.split()[1] == "2"] == [["2", "start"]]
+    text = FAKE.replace(
+        '    say(args, "resume"', '    say(args, "x"); sys.exit(2)\n    say(args, "resume"'
+    )
+    Path("stubborn.py").write_text(text)
+    assert "exit status 2" in finish(start("--env-ids Toy", "stubborn.py"), 1)
+    assert sum("stubborn" in line for line in journal()) == 1
+
+
+def test_a_run_that_hangs(folder, monkeypatch):
+    """Would break: a sweep that waits for ever; a second attempt at what will hang again."""
+    monkeypatch.setattr(sweep, "GRACE", 1)
+    monkeypatch.setattr(sweep.signal, "signal", lambda *_: None)
+    seeds = options("fake.py", seeds=("1-2",), timeout=0.05)
+    assert sweep.main(seeds, ["--hang", "1", "--steps", "3"]) == 1
+    assert [line.split()[1:3] for line in journal()] == [
+        ["1", "start"],
+        ["2", "start"],
+        ["2", "end"],
+    ]
+    assert sweep.main(replace(seeds, timeout=0), ["--hang", "9", "--steps", "3"]) == 0
+
+
+def test_report_of_a_hang(folder, monkeypatch, capsys):
+    """Would break: a run that was ended without a word why."""
+    monkeypatch.setattr(sweep, "GRACE", 1)
+    monkeypatch.setattr(sweep.signal, "signal", lambda *_: None)
+    sweep.main(options("fake.py", timeout=0.03), ["--hang", "1"])
+    output = capsys.readouterr().out
+    assert "FAILED fake.py on Toy, seed 1: no end after 0.03 minutes (--timeout)" in output
+    assert Path("runs/logs/Toy__fake__1.log").read_text().endswith("(--timeout)\n")
+
+
+def test_full_disk(folder, monkeypatch, capsys):
+    """Would break: a traceback of the sweep, or seeds that are never tried, when there is no room."""
+    monkeypatch.setattr(sweep.signal, "signal", lambda *_: None)
+    Path("runs/logs").mkdir(parents=True)
+    Path("runs/logs/Toy__fake__2.log").symlink_to(
+        "/dev/full"
+    )  # every write fails for lack of space
+    assert sweep.main(options("fake.py", seeds=("1-3",)), []) == 1
+    output = capsys.readouterr().out
+    assert "3 runs: 0 done before, 2 now, 1 failed" in output
+    assert "FAILED fake.py on Toy, seed 2: [Errno 21] Is a directory" in output
+    monkeypatch.setattr(sweep, "NEEDED", 1e18)
+    assert sweep.main(options("fake.py", seeds=("1-5",)), []) == 1
+    output = capsys.readouterr().out
+    assert "5 runs: 2 done before, 0 now, 3 failed" in output
+    assert output.count("not started:") == 6 and "Traceback" not in output
+
+
+def test_logs_deleted_in_the_middle(folder):
+    """Would break: an OSError when the next log is opened."""
+    process = start("--env-ids Toy --seeds 1-3 -- --steps 3 --delay 0.3")
+    wait_for(lambda: half_way(ended=1))
+    shutil.rmtree("runs/logs")
+    assert "3 runs: 0 done before, 3 now, 0 failed" in finish(process)
+
+
+def test_folder_that_cannot_be_written(folder, capsys):
+    """Would break: a traceback in place of one line."""
+    Path("file").write_text("")
+    for place in ("file/runs", "/proc/runs"):
+        with pytest.raises(SystemExit) as stopped:
+            sweep.main(options("fake.py", runs_dir=Path(place)), [])
+        errors = capsys.readouterr().err.splitlines()
+        assert stopped.value.code == 2 and len(errors) == 1
+        assert f"--runs-dir {place} cannot be written to" in errors[0]
+
+
+def test_unfinished_files_do_not_stay(folder):
+    """Would break: half a checkpoint that a full disk leaves behind."""
+    text = FAKE.replace(
+        "raise RuntimeError", '(folder / "checkpoint.tmp").write_text("x"); raise RuntimeError'
+    )
+    Path("fake.py").write_text(text)
+    finish(start("--env-ids Toy -- --crash 1 --steps 9"), 1)
+    assert list(Path("runs").rglob("checkpoint.pt")) and not list(Path("runs").rglob("*.tmp"))
+
+
+RAISES = """
+import gymnasium as gym
+from gymnasium.envs.classic_control.pendulum import PendulumEnv
+class Raises(PendulumEnv):
+    def step(self, action):
+        self.steps = getattr(self, "steps", 0) + 1
+        if self.steps == 20:
+            raise ValueError("the robot fell off the table")
+        return super().step(action)
+gym.register("Raises-v0", Raises, max_episode_steps=200)
+"""
+
+
+def test_environment_that_raises(folder, monkeypatch):
+    """Would break: other runs that end with it; a relative PYTHONPATH that is not the user's."""
+    Path("own").mkdir()
+    Path("own/table.py").write_text(RAISES)
+    monkeypatch.setenv("PYTHONPATH", "own")
+    tiny = TINY.replace("64", "256") + " --env-backend gymnasium"
+    flags = f"--env-ids table:Raises-v0 Pendulum-v1 --retries 0 -- {tiny}"
+    output = finish(start(flags, ALGOS / "ppo_continuous.py"), 1)
+    assert "2 runs: 0 done before, 1 now, 1 failed" in output
+    assert "on table:Raises-v0, seed 1: exit status 1: ValueError: the robot fell" in output
+
+
+def test_edited_script(folder):
+    """Would break: another program's result reported as this one's."""
+    flags = "--env-ids Toy --seeds 1-2 -- --steps 3"
+    finish(start(flags))
+    assert "2 done before, 0 now" in finish(start(flags))
+    (old,) = Path("runs").glob("Toy__fake__1__*")
+    (half,) = Path("runs").glob("Toy__fake__2__*")
+    (half / "summary.json").unlink()  # as if it had been stopped
+    Path("fake.py").write_text(FAKE + "# another program\n")
+    assert "start" in finish(start("--env-ids Toy --dry-run -- --steps 3")).split()[0]
+    output = finish(start(flags))
+    said = "2 runs of another text of their script move to .old and are run anew"
+    assert said in output and "2 runs: 0 done before, 2 now" in output
+    assert (Path("runs/.old") / old.name / "summary.json").exists()
+    assert (Path("runs/.old") / half.name / "checkpoint.pt").exists()
+    assert Counter(line.split()[2] for line in journal()) == {"start": 4, "end": 4}
+    assert "2 done before, 0 now" in finish(start(flags))
+    shas = {run["sha256"] for run in json.loads(Path("runs/sweep.json").read_text())["runs"]}
+    assert shas == {hashlib.sha256(Path("fake.py").read_bytes()).hexdigest()}
+
+
+def test_edited_while_it_runs(folder):
+    """Would break: the second half of a sweep done by another program than the first."""
+    process = start("--env-ids Toy --seeds 1-2 -- --steps 3 --delay 0.4")
+    wait_for(journal)
+    Path("fake.py").write_text(FAKE + "# another program\n")
+    output = finish(process, 1)
+    assert "seed 2: the script was edited while the sweep was at work" in output
+
+
+JOBS = """
+# different things in one queue
+--scripts fake.py --env-ids Toy Other --seeds 1-2 -- --lr 0.1
+--scripts second.py --env-ids Toy --tag t --grid lr=0.5,0.7 \\
+  -- --tail
+
+"""
+
+
+def test_jobs_in_one_queue(folder):
+    """Would break: a line's flags that reach another line's runs; seeds that wait for all of an earlier line's."""
+    Path("second.py").write_text(FAKE)
+    jobs = sweep.expand(
+        replace(options(), jobs=Path("list")), ["--delay", "0.5"], JOBS.replace("\\\n", "")
+    )
+    names = [(job.args["exp_name"], job.args["env_id"], job.args["seed"]) for job in jobs]
+    assert names == [("fake", "Toy", 1), ("fake", "Other", 1), ("second-t", "Toy", 1),
+                     ("second-t-lr=0.7", "Toy", 1), ("fake", "Toy", 2), ("fake", "Other", 2)]  # fmt: skip
+    assert [job.args["lr"] for job in jobs] == [0.1, 0.1, 0.5, 0.7, 0.1, 0.1]
+    assert {job.args["delay"] for job in jobs} == {0.5}
+
+
+def test_jobs_from_a_file_and_a_pipe(folder):
+    """Would break: a sweep of several scripts that does not go on after a stop."""
+    for number in range(5):
+        Path(f"script{number}.py").write_text(FAKE)
+    lines = [
+        f"--scripts script{n}.py --env-ids Toy Other Third -- --steps 3 --delay 0.2"
+        for n in range(5)
+    ]
+    Path("list").write_text("\n".join(lines))
+    line = [sys.executable, str(ROOT / "scripts/sweep.py"), "--workers", "3", "--jobs"]
+    process = subprocess.Popen([*line, "list"], start_new_session=True, stdout=subprocess.DEVNULL)
+    wait_for(lambda: half_way(ended=3))
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    again = subprocess.run([*line, "-"], input="\n".join(lines), text=True, capture_output=True)
+    assert again.returncode == 0 and "15 runs: " in again.stdout and "0 failed" in again.stdout
+    assert Counter(line.split()[2] for line in journal())["end"] == 15
+    assert any("resume" in line for line in journal())
+
+
+@pytest.mark.parametrize(
+    "lines, words",
+    [
+        ("--scripts fake.py --env-ids", "line 1"),
+        ("\n--scripts fake.py", "line 2: give --scripts and --env-ids"),
+        ("--scripts fake.py --env-ids Toy --workers 3", "line 1"),
+        ("--scripts fake.py --env-ids Toy -- --no-such 1", "fake.py does not take the flags"),
+        ("--scripts fake.py --env-ids Toy\n--scripts fake.py --env-ids Toy -- --lr 3", "give one of them a --tag"),
+    ],
+)  # fmt: skip
+def test_bad_lines(folder, capsys, lines, words):
+    """Would break: a typing error on line 40 that comes to light after the runs of line 39."""
+    Path("list").write_text(lines)
+    with pytest.raises(SystemExit) as stopped:
+        sweep.main(sweep.Options(jobs=Path("list")), [])
+    errors = capsys.readouterr().err
+    assert stopped.value.code == 2 and words in errors and len(errors.splitlines()) == 1
+    assert not Path("runs").exists()
+
+
+def test_status(folder, capsys):
+    """Would break: a fate that --status does not tell, or tells wrongly."""
+    finish(start("--env-ids Toy --seeds 1-2 -- --crash 2 --steps 3 --lr 0.5"), 1)
+    process = start("--env-ids Other --seeds 3-4 -- --steps 60 --delay 0.2 --lr 0.5")
+    wait_for(lambda: sum("start" in line for line in journal()) == 3)
+    assert sweep.main(sweep.Options(status=True), []) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines[1:4]] == [
+        ["fake", "Toy", "1", "0", "1", "0"],
+        ["fake", "Other", "0", "1", "0", "1"],
+        ["total", "1", "1", "1", "1"],
+    ]
+    assert lines[4].startswith(
+        "FAILED Toy__fake__2: exit status 1: RuntimeError: this is the cause"
+    )
+    assert lines[5].startswith("running Other__fake__3: $ ")
+    process.send_signal(signal.SIGTERM)
+    finish(process, 143)
+    sweep.main(sweep.Options(status=True), [])
+    assert capsys.readouterr().out.splitlines()[3].split() == ["total", "1", "0", "1", "2"]
+    with pytest.raises(SystemExit):
+        sweep.main(sweep.Options(status=True, runs_dir=Path("nowhere")), [])
+    assert "no sweep was started in nowhere" in capsys.readouterr().err
+
+
+SBATCH = """#!/bin/sh
+cp "$1" {folder}/submitted.sh && echo Submitted batch job 42
+"""
+
+
+def test_slurm_array(folder, monkeypatch):
+    """Would break: an array of another size, tasks that do something else than this sweep, or submit once more."""
+    for name in ("sbatch", "srun"):
+        Path("bin").mkdir(exist_ok=True)
+        Path("bin", name).write_text(SBATCH.format(folder=folder))
+        Path("bin", name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}/bin:{os.environ['PATH']}")
+    line = [sys.executable, str(ROOT / "scripts/sweep.py"), "--jobs", "-", "--workers", "2"]
+    line += ["--slurm", "3", "--slurm-options", "timeout_min=90", "slurm_partition=gpu"]
+    jobs = "--scripts fake.py --env-ids Toy --seeds 1-4 -- --delay 0.3"
+    done = subprocess.run(line, input=jobs, text=True, capture_output=True)
+    assert done.returncode == 0 and "submitted job 42, 3 tasks" in done.stdout, done.stderr
+    script = Path("submitted.sh").read_text()
+    for wanted in ("array=0-2", "time=90", "partition=gpu", "cpus-per-task=2", "job-name=sweep"):
+        assert f"#SBATCH --{wanted}" in script, script
+    assert not journal()
+    # a task of the array, as submitit would start it
+    tasks = sorted(Path("runs/logs/slurm").glob("42_*_submitted.pkl"))
+    assert len(tasks) == 3
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "0")
+    code = "import cloudpickle, sys; cloudpickle.load(open(sys.argv[1], 'rb'))._function()"
+    two = [subprocess.Popen([sys.executable, "-c", code, task]) for task in tasks[:2]]
+    assert [task.wait(120) for task in two] == [0, 0]
+    assert sorted(line.split()[1] for line in journal() if "end" in line) == ["1", "2", "3", "4"]
+    assert len(journal()) == 8
 
 
 def test_failed_sweep_is_not_averaged(folder):
@@ -424,7 +708,7 @@ def test_failed_sweep_is_not_averaged(folder):
 def test_status_0_is_not_enough(folder):
     """Would break: a run counted as done that has left no result."""
     output = finish(start("--env-ids Toy -- --lie"), 1)
-    assert "no summary.json" in output and sum("end" in line for line in journal()) == 2
+    assert "no summary.json" in output and sum("end" in line for line in journal()) == 1
 
 
 def test_leftover_folder_without_a_checkpoint(folder):
@@ -438,24 +722,24 @@ def test_leftover_folder_without_a_checkpoint(folder):
 
 def test_what_counts_as_the_same_run(folder):
     """Would break: results of other flags taken for these; all runs done again once a file has got a new flag."""
+    run = record("run", {})
 
-    def what(args, **more) -> str:
-        runs = [(Path("run"), {}, {"algo": "fake", "args": args, "eval_return_mean": 0.0} | more)]
-        return sweep.find(job, runs)[0]
+    def what(args, **more) -> list[str]:
+        record = {"algo": "fake", "args": args, "eval_return_mean": 0.0} | more
+        return [kind for kind, folders in sweep.find(job, [(run, {}, record)]).items() if folders]
 
     (job,) = sweep.expand(options("fake.py"), [])
     older = {key: value for key, value in old_args().items() if key != "lr"}
-    assert what(old_args()) == what(older) == "skip"
-    assert what(old_args(runs_dir="elsewhere", resume="x", track=True)) == "skip"
-    assert (
-        what(old_args(lr=0.1))
-        == what(old_args(steps=3))
-        == what(old_args(future_flag=1))
-        == "start"
-    )
-    assert what(old_args(), algo="other") == what(None) == "start"
+    assert what(old_args()) == what(older) == ["done"]
+    assert what(old_args(runs_dir="elsewhere", resume="x", track=True)) == ["done"]
+    assert what(old_args(lr=0.1)) == what(old_args(steps=3)) == what(old_args(future_flag=1)) == []
+    assert what(old_args(), algo="other") == what(None) == []
     (job,) = sweep.expand(options("fake.py"), ["--lr", "0.7"])
-    assert what(older) == "start" and what(old_args(lr=0.7)) == "skip"
+    assert what(older) == [] and what(old_args(lr=0.7)) == ["done"]
+    Path("runs/run/fake.py").write_text("another program")
+    assert what(old_args(lr=0.7)) == ["outdated"]
+    Path("runs/run/fake.py").unlink()
+    assert what(old_args(lr=0.7)) == ["outdated"]
 
 
 def test_the_furthest_of_several(folder):
@@ -469,9 +753,10 @@ def test_the_furthest_of_several(folder):
     Path("runs/b/config.json").unlink()  # the checkpoint says as well what it is
     (record("d", job.args) / "checkpoint.pt").write_text("no checkpoint")
     torch.save([1, 2], record("f", job.args) / "checkpoint.pt")
-    assert sweep.find(job, sweep.read_runs(Path("runs"))) == ("resume", [Path("runs/b")])
+    found = sweep.find(job, sweep.read_runs(Path("runs")))
+    assert found["half"][:2] == [Path("runs/b"), Path("runs/c")] and not found["done"]
     record("e", job.args, eval_return_mean=1.0)
-    assert sweep.find(job, sweep.read_runs(Path("runs"))) == ("skip", [Path("runs/e")])
+    assert sweep.find(job, sweep.read_runs(Path("runs")))["done"] == [Path("runs/e")]
 
 
 def test_script_without_resume(folder):
@@ -480,35 +765,33 @@ def test_script_without_resume(folder):
     Path("fake.py").write_text(text)
     (record("half", old_args()) / "checkpoint.pt").write_text("1")
     (job,) = sweep.expand(options("fake.py"), [])
-    assert sweep.find(job, sweep.read_runs(Path("runs"))) == ("start", [])
+    assert not any(sweep.find(job, sweep.read_runs(Path("runs"))).values())
     finish(start("--env-ids Toy"))
     assert [line.split()[2] for line in journal()] == ["start", "end"] and Path(
         "runs/half"
     ).exists()
 
 
-def test_table(folder):
-    """Would break: a row that does not add up, or a table that grows down the screen."""
-    jobs = sweep.expand(options("fake.py", env_ids=("Toy", "Other"), seeds=("1-3",)), [])
-    for job, state in zip(jobs, ("done", "failed", "running", "waiting", "running", "waiting")):
-        job.state = state
-    lines = sweep.table(jobs, [60.0, 180.0])
-    assert [line.split()[:6] for line in lines[1:3]] == [
-        ["fake", "Toy", *"1200"],
-        ["fake", "Other", *"0012"],
+def test_table():
+    """Would break: a row that does not add up."""
+    states = [("ppo", "Toy", "done"), ("ppo", "Toy", "failed"), ("dqn", "Toy", "running")]
+    lines = sweep.table([*states, ("ppo", "Toy", "done"), ("dqn", "Other", "waiting")])
+    assert [line.split() for line in lines[1:]] == [
+        ["ppo", "Toy", *"2010"],
+        ["dqn", "Toy", *"0100"],
+        ["dqn", "Other", *"0001"],
+        ["total", *"2111"],
     ]
-    assert lines[3].split()[:5] == ["total", *"1212"] and "about 4 min left" in lines[3]
+    assert len({len(line) for line in lines}) == 1
 
 
-def test_archive_stays_in_its_folder(folder):
+def test_what_comes_from_a_node_stays_in_its_folder(folder):
     """Would break: a node that can write anywhere on the machine of the sweep."""
-    buffer = sweep.io.BytesIO()
-    Path("file").write_text("x")
-    with sweep.tarfile.open(fileobj=buffer, mode="w") as tar:
-        tar.add("file", "../../escaped")
-    with pytest.raises(sweep.tarfile.FilterError):
-        sweep.receive(buffer.getvalue(), folder / "runs", "")
-    assert not (folder / "escaped").exists() and not (folder.parent / "escaped").exists()
+    with pytest.raises(OSError, match="outside"):
+        clusters.receive({"../escaped": b"x"}, folder / "runs", "")
+    assert not (folder / "escaped").exists()
+    clusters.receive({"a/summary.json": b'{"commit": "unknown"}'}, folder / "runs", "abc")
+    assert json.loads((folder / "runs/a/summary.json").read_text()) == {"commit": "abc"}
 
 
 def scores(runs: str) -> dict:
