@@ -330,6 +330,16 @@ def log_file(name: str, runs_dir: Path) -> Path:
     return runs_dir / "logs" / f"{name}.log"
 
 
+def tail(file: Path, after: int = 0) -> str:
+    """The last 10 kB of a log, at most from this byte on; nothing, where it is gone."""
+    try:
+        with file.open("rb") as log:
+            log.seek(max(after, file.stat().st_size - 10_000))
+            return log.read(10_000).decode(errors="replace")
+    except OSError:
+        return ""
+
+
 def hold(file: Path, wait: bool = False) -> int | None:
     """Lock the file for this process and those that inherit the descriptor; None if another process holds it. The
     system frees a lock when the last of them is gone, however it ended: after kill -9 of a sweep its runs go on and
@@ -464,8 +474,7 @@ def carry_out(job: Job, slot: int, held: int, run: Callable, options: Options, s
             if free < NEEDED:
                 raise OSError(f"not started: {free / 1e6:.1f} MB free, {NEEDED / 1e6:.0f} needed")
             code = run(job, slot, prepare(job, options.runs_dir), held)
-            said = log.read_bytes()[before:].decode(errors="replace") if log.exists() else ""
-            if not settle(job, code, said, options.runs_dir) or stop:
+            if not settle(job, code, tail(log, before), options.runs_dir) or stop:
                 break
     except Exception as error:  # of the disk, above all
         job.outcome = str(error) if isinstance(error, OSError) else one_line(error)
@@ -548,8 +557,7 @@ def status(runs_dir: Path) -> int:
     states, words = [], []
     for run in declared:
         log = runs_dir / "logs" / f"{run.get('log', '')}.log"
-        lock, text = log.with_suffix(".lock"), log.read_text() if log.is_file() else ""
-        last = re.split("[\r\n]+", text.strip())[-1]
+        lock, last = log.with_suffix(".lock"), re.split("[\r\n]+", tail(log).strip())[-1]
         held = hold(lock) if lock.is_file() else -1
         if held is None:
             state = "running"
@@ -579,10 +587,8 @@ def report(jobs: list[Job], before: int, runs_dir: Path, stop: list[int]) -> Non
             script, env_id, seed = job.script, job.args["env_id"], job.args["seed"]
             print(f"\nFAILED {script} on {env_id}, seed {seed}: {job.outcome}")
             print(f"$ {shlex.join(command(job))}")
-            with contextlib.suppress(OSError):
-                log = log_file(job.name, runs_dir)
-                lines = log.read_text(errors="replace").splitlines()[-16:-1]
-                print(f"end of {log}:", *lines, sep="\n  ")
+            log = runs_dir / "logs" / f"{job.name}.log"
+            print(f"end of {log}:", *tail(log).splitlines()[-16:-1], sep="\n  ")
     if stop:
         print("stopped; the same command goes on from here")
 
