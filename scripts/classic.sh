@@ -4,28 +4,28 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" # for envs:NAME
 
-sweep() {
-  python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --device "${DEVICE:-auto}" --runs-dir "${RUNS:-runs}" "$@"
-}
 seeds=${SEEDS:-21-30} # the defaults were chosen with seeds 1 to 12
 few=${SEEDS:-21-25}
 three=${SEEDS:-21-23}
 variant=benchmarks.cartpole_pixels
+first="--num-steps 64 --num-minibatches 2 --activation SiLU --init-std 1 --norm-adv --vf-coef 0.5" # first defaults
 
-sweep --scripts algos/ppo.py --seeds $seeds --env-ids CartPole-v1 "$@"
-sweep --scripts algos/dqn.py --seeds $seeds --env-ids CartPole-v1 --grid loss=mse,huber "$@"
-sweep --scripts algos/reinforce.py --seeds $seeds --env-ids CartPole-v1 --grid baseline=value,none "$@"
-sweep --scripts algos/reinforce.py --seeds $seeds --env-ids envs:PhysicsCartPole-v0 "$@"
-sweep --scripts algos/dqn.py --seeds $few --env-ids Acrobot-v1 "$@"
-sweep --scripts algos/ppo.py --seeds $few --env-ids Acrobot-v1 --grid activation=Tanh,SiLU --grid norm_obs=True,False "$@"
-sweep --scripts algos/ppo.py --seeds $few --env-ids MountainCar-v0 "$@" -- --total-timesteps 500000
-sweep --scripts algos/ppo.py --seeds $few --env-ids LunarLander-v3 "$@" \
+python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --device "${DEVICE:-auto}" --runs-dir "${RUNS:-runs}" \
+  "$@" --jobs - <<JOBS
+--scripts algos/ppo.py --seeds $seeds --env-ids CartPole-v1
+--scripts algos/dqn.py --seeds $seeds --env-ids CartPole-v1 --grid loss=mse,huber
+--scripts algos/reinforce.py --seeds $seeds --env-ids CartPole-v1 --grid baseline=value,none
+--scripts algos/reinforce.py --seeds $seeds --env-ids envs:PhysicsCartPole-v0
+--scripts algos/dqn.py --seeds $few --env-ids Acrobot-v1
+--scripts algos/ppo.py --seeds $few --env-ids Acrobot-v1 --grid activation=Tanh,SiLU --grid norm_obs=True,False
+--scripts algos/ppo.py --seeds $few --env-ids MountainCar-v0 -- --total-timesteps 500000
+--scripts algos/ppo.py --seeds $few --env-ids LunarLander-v3 \
   -- --total-timesteps 1000000 --gamma 0.999 --gae-lambda 0.98 --num-minibatches 8
-sweep --scripts algos/ppo_continuous.py --seeds $few --env-ids envs:BalancingPlateContinuous-v0 "$@" \
-  -- --total-timesteps 2000000 --gamma 0.999 --learning-rate 1e-3 --num-steps 64 --num-minibatches 2 --activation SiLU \
-  --init-std 1 --norm-adv --vf-coef 0.5
-sweep --scripts algos/dqn.py --seeds $three --env-ids envs:BalancingPlateStacked-v0 "$@" \
+--scripts algos/ppo_continuous.py --seeds $few --env-ids envs:BalancingPlateContinuous-v0 \
+  -- --total-timesteps 2000000 --gamma 0.999 --learning-rate 1e-3 $first
+--scripts algos/dqn.py --seeds $three --env-ids envs:BalancingPlateStacked-v0 \
   -- --total-timesteps 600000 --train-frequency 2 --learning-rate 2.5e-4 --gamma 0.97 --double-dqn --end-e 0.02 \
   --tau 0.01 --target-network-frequency 4 --eval-frequency 25000 --eval-episodes 20
-sweep --scripts algos/ppo_pixels.py --seeds $three --env-ids envs:CartPolePixels-v0 $variant:Skip4-v0 "$@" -- --torch-threads 1
-sweep --scripts algos/dqn_pixels.py --seeds $three --env-ids envs:CartPolePixels-v0 "$@" -- --torch-threads 1
+--scripts algos/ppo_pixels.py --seeds $three --env-ids envs:CartPolePixels-v0 $variant:Skip4-v0 -- --torch-threads 1
+--scripts algos/dqn_pixels.py --seeds $three --env-ids envs:CartPolePixels-v0 -- --torch-threads 1
+JOBS

@@ -4,14 +4,12 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-sweep() {
-  python scripts/sweep.py --scripts algos/ppo_continuous.py algos/rpo_continuous.py --tag paper \
-    --workers "${WORKERS:-$(nproc)}" --device "${DEVICE:-auto}" --runs-dir "${RUNS:-runs}" "$@"
-}
-paper="--num-envs 1 --num-steps 2048 --num-minibatches 32 --update-epochs 10 --learning-rate 3e-4 --gamma 0.99
-  --clip-vloss --activation Tanh --init-std 1 --norm-adv --vf-coef 0.5 --env-backend gymnasium"
+both="--scripts algos/ppo_continuous.py algos/rpo_continuous.py --tag paper --grid bootstrap-truncation=True,False"
+paper="--num-envs 1 --num-steps 2048 --num-minibatches 32 --update-epochs 10 --learning-rate 3e-4 --gamma 0.99"
+paper="$paper --clip-vloss --activation Tanh --init-std 1 --norm-adv --vf-coef 0.5 --env-backend gymnasium"
 
-sweep --env-ids Pendulum-v1 --seeds ${SEEDS:-1-10} --grid bootstrap-truncation=True,False "$@" \
-  -- --total-timesteps "${TIMESTEPS:-500000}" $paper
-sweep --env-ids BipedalWalker-v3 --seeds ${SEEDS:-1-5} --grid bootstrap-truncation=True,False "$@" \
-  -- --total-timesteps "${TIMESTEPS:-1000000}" $paper
+python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --device "${DEVICE:-auto}" --runs-dir "${RUNS:-runs}" \
+  "$@" --jobs - <<JOBS
+$both --env-ids Pendulum-v1 --seeds ${SEEDS:-1-10} -- --total-timesteps ${TIMESTEPS:-500000} $paper
+$both --env-ids BipedalWalker-v3 --seeds ${SEEDS:-1-5} -- --total-timesteps ${TIMESTEPS:-1000000} $paper
+JOBS

@@ -30,12 +30,10 @@ declare -A change=(
   [epochs5-lr5e-4-gamma995]="--update-epochs 5 --learning-rate 5e-4 --gamma 0.995"
   [epochs5-lr7e-4-gamma995]="--update-epochs 5 --learning-rate 7e-4 --gamma 0.995"
 )
-for candidate in ${CANDIDATES:-base std1 silu normadv rows128 epochs5 long gamma995 lambda98 lr5e-4}; do
-  for seed in ${SEEDS:-101}; do
-    for env_id in HalfCheetah-v5 BipedalWalker-v3 LunarLanderContinuous-v3; do
-      echo --scripts algos/ppo_continuous.py --env-ids $env_id --seeds $seed --tag $candidate "$@" \
-        --runs-dir "${RUNS:-runs}/$candidate-$env_id-$seed" \
-        -- --total-timesteps 1000000 --compile $base ${change[$candidate]}
-    done
+lines() {
+  for candidate in ${CANDIDATES:-base std1 silu normadv rows128 epochs5 long gamma995 lambda98 lr5e-4}; do
+    echo --scripts algos/ppo_continuous.py --env-ids HalfCheetah-v5 BipedalWalker-v3 LunarLanderContinuous-v3 \
+      --seeds ${SEEDS:-101} --tag $candidate -- --total-timesteps 1000000 --compile $base ${change[$candidate]}
   done
-done | xargs -P "${WORKERS:-$(nproc)}" -L 1 python scripts/sweep.py
+}
+lines | python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --runs-dir "${RUNS:-runs}" "$@" --jobs -
