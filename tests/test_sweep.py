@@ -21,8 +21,8 @@ from conftest import ALGOS, ROOT, load
 from ray.cluster_utils import Cluster
 
 sys.path.insert(0, str(ROOT / "scripts"))
-import clusters  # noqa: E402
 import sweep  # noqa: E402
+from sweeping import clusters, plan  # noqa: E402
 
 FAKE = """
 import json, os, shutil, signal, sys, time
@@ -870,4 +870,4 @@ def test_on_ray(folder, cluster, monkeypatch):
 def test_flags_of_the_algorithms_fit(folder):
     """Would break: a change in the algorithms that this script relies on."""
     for name in ("ppo_continuous", "rpo_continuous"):
-        assert set(sweep.OURS) | {"resume", "device"} <= load(name).Args.__dataclass_fields__.keys()
+        assert set(plan.OURS) | {"resume", "device"} <= load(name).Args.__dataclass_fields__.keys()
