@@ -359,7 +359,7 @@ def watch(futures, jobs: list[Job], stop: list[int]) -> None:
         sys.stdout.flush()
         if over:
             break
-        time.sleep(0.1)
+        time.sleep(0.2)
     bar.close()
     for future in futures:
         future.result()  # an error of the sweep itself is raised here
