@@ -67,7 +67,10 @@ def run_on_node(
                 yield code, output.read(), changed()
             finally:
                 process.terminate()
-                process.wait()
+                try:
+                    process.wait(60)
+                except subprocess.TimeoutExpired:
+                    process.kill()
 
 
 def receive(files: dict[str, bytes], runs_dir: Path, commit: str) -> None:
@@ -114,7 +117,7 @@ def ray_runner(options, variables: dict[str, str], log_file: Callable, stop: lis
     num_gpus = options.num_gpus
     if num_gpus is None:
         num_gpus = float(options.device.startswith("cuda"))
-    leave = [f"/{shipped(str(options.runs_dir))}", ".git", ".venv", "venv", "__pycache__", "*.pt"]
+    leave = [f"/{shipped(str(options.runs_dir))}", ".git", ".venv", "venv", "__pycache__"]
     along = {"working_dir": str(Path.cwd()), "excludes": leave}  # Ray refuses more than 512 MB
     try:
         if ":" in options.ray:  # Ray itself would try for many minutes
