@@ -5,25 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 runs="${RUNS:-runs}"
 steps="${TIMESTEPS:-200000}"
-mkdir -p "$runs/fire"
-python - "$runs/fire/fire_after_life.py" <<'PYTHON'
-import sys
-from pathlib import Path
-
-text = Path("algos/ppo_atari.py").read_text()
-changes = (
-    ("valid = ~done  # not a reset row", """played = ~done  # not a reset row
-            valid = played & ~fires  # the step with FIRE is the wrapper's: neither learned from nor counted"""),
-    ("agent.to_env(actions[t])", "np.where(fires, 1, agent.to_env(actions[t]))"),
-    ("life_lost = valid & ", "fires = life_lost = played & "),
-    ("    done = np.zeros(args.num_envs, bool)\n", """    done = np.zeros(args.num_envs, bool)
-    fires = np.zeros(args.num_envs, bool)\n"""),
-)
-for old, new in changes:
-    assert text.count(old) == 1, f"algos/ppo_atari.py has changed: {old}"
-    text = text.replace(old, new)
-Path(sys.argv[1]).write_text(text)
-PYTHON
+bash scripts/patched.sh fire_after_life "$runs/fire"
 python scripts/sweep.py --scripts algos/ppo_atari.py "$runs/fire/fire_after_life.py" --env-ids BreakoutNoFrameskip-v4 \
   --seeds ${SEEDS:-1-3} --workers "${WORKERS:-$(nproc)}" --device "${DEVICE:-auto}" --runs-dir "$runs" "$@" -- \
   --total-timesteps "$steps" --no-anneal-lr --no-clip-vloss --torch-threads 1
