@@ -5,7 +5,7 @@ set -euo pipefail
 root="$(cd "$(dirname "$0")/.." && pwd)"
 patch="benchmarks/patches/$1.patch"
 file="$(sed -n 's|^--- a/||p' "$root/$patch")"
-# aside, and as outside of a repository: within one, git apply passes over other folders without a word
+# aside, and as outside of a repository: within one, git apply may pass over a folder without a word
 aside="$(mktemp -d)"
 trap 'rm -rf "$aside"' EXIT
 mkdir -p "$aside/$(dirname "$file")" "$2"

@@ -50,7 +50,11 @@ def elsewhere(tmp_path):
 
 
 def test_copies_within_a_repository(elsewhere):
-    """Would break: `git apply` passes over a folder of a repository that it was not started in."""
+    """Would break: in a repository, `git apply` takes what `git diff` wrote as relative to its top, finds that nothing
+    of it is for the folder where it was started, and succeeds."""
+    patch = elsewhere / "benchmarks" / "patches" / "no_frame_skip.patch"
+    file = "algos/ppo_atari.py"
+    patch.write_text(f"diff --git a/{file} b/{file}\n" + patch.read_text().partition("\n")[2])
     done = patched("no_frame_skip", "runs/new", elsewhere, TMPDIR=str(elsewhere / "runs"))
     assert done.returncode == 0, done.stderr
     assert [path.name for path in (elsewhere / "runs").iterdir()] == ["new"]
