@@ -6,8 +6,8 @@ the values averaged over the nearest quarter, the second, the third, the next 20
 """
 
 import contextlib
-import importlib.util
 import io
+import sys
 import tempfile
 from dataclasses import dataclass
 from itertools import pairwise, product
@@ -18,6 +18,9 @@ import numpy as np
 import torch
 import tyro
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
+from common import ROOT, load  # noqa: E402
+
 SHARES = 0.0, 0.25, 0.5, 0.75, 0.95, 1.0
 
 
@@ -25,13 +28,6 @@ SHARES = 0.0, 0.25, 0.5, 0.75, 0.95, 1.0
 class Options:
     env_id: str = "Acrobot-v1"
     seeds: tuple[int, ...] = (41, 42, 43)
-
-
-def load(file: Path):
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def states_of_random_play(env_id: str) -> torch.Tensor:
@@ -59,7 +55,7 @@ def values(algo, states: torch.Tensor, folder: str, **flags) -> torch.Tensor:
 
 
 def main(options: Options) -> None:
-    algo = load(Path(__file__).resolve().parents[1] / "algos" / "ppo.py")
+    algo = load(ROOT / "algos" / "ppo.py")
     states = states_of_random_play(options.env_id)
     distance = ((states - states.mean(0)) / states.std(0)).norm(dim=-1)
     edges = distance.quantile(torch.tensor(SHARES))

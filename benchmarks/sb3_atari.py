@@ -8,13 +8,15 @@ the clipped error alone, which gives values that moved far no gradient; ours tak
 """
 
 import importlib
-import importlib.util
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
 import tyro
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
+from common import ROOT, check, load  # noqa: E402
 
 
 @dataclass
@@ -38,13 +40,7 @@ def ours(algo: str, env_id: str, total_timesteps: int, schedule_timesteps: int) 
     """Defaults of our file as stable-baselines3's keywords. Its value loss is the squared error, ours half of it."""
     from speed import identical_case
 
-    name = f"{algo.lower()}_atari"
-    spec = importlib.util.spec_from_file_location(
-        name, Path(__file__).resolve().parents[1] / "algos" / f"{name}.py"
-    )
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    flags = asdict(module.Args())
+    flags = asdict(load(ROOT / "algos" / f"{algo.lower()}_atari.py").Args())
     settings = identical_case(env_id, algo, flags)
     assert flags["anneal_lr"], "the schedule below is ours with --anneal-lr"
     start, rollout = settings["learning_rate"], settings["n_envs"] * settings["n_steps"]
@@ -81,10 +77,8 @@ def train(args: Args) -> dict:
     from stable_baselines3.common.env_util import make_atari_env
     from stable_baselines3.common.vec_env import VecFrameStack
 
-    if "NoFrameskip" not in args.env_id:
-        raise SystemExit(
-            f"sb3_atari.py: --env-id {args.env_id} skips frames itself, and so do the wrappers"
-        )
+    twice = f"--env-id {args.env_id} skips frames itself, and so do the wrappers"
+    check("NoFrameskip" in args.env_id, twice)
     importlib.import_module("ale_py")  # registers its games
     args.exp_name = args.exp_name or f"sb3_{args.algo.lower()}"
     schedule = args.schedule_timesteps or args.total_timesteps

@@ -13,7 +13,7 @@ import importlib.util
 import json
 import math
 import operator
-import subprocess
+import shutil
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -22,6 +22,9 @@ from typing import Literal
 
 import numpy as np
 import tyro
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
+from common import ROOT, check, commit_of, load  # noqa: E402
 
 CLEANRL = {"n_envs": 1, "n_steps": 2048, "batch_size": 64, "n_epochs": 10, "gamma": 0.99}
 CLEANRL |= {"gae_lambda": 0.95, "clip_range": 0.2, "clip_range_vf": 0.2, "ent_coef": 0.0}
@@ -75,8 +78,8 @@ def run(args, algo: str, policy: str, settings: dict, envs, evaluate) -> dict:
     name = f"{args.env_id.replace('/', '-')}__{args.exp_name}__{args.seed}__{int(started)}"
     run_dir = Path(args.runs_dir) / name
     run_dir.mkdir(parents=True)
-    git = ["git", "-C", str(Path(__file__).resolve().parent), "describe", "--always", "--dirty"]
-    commit = subprocess.run(git, capture_output=True, text=True).stdout.strip() or "unknown"
+    shutil.copy(sys.argv[0], run_dir)  # this file, or the one that calls this function
+    commit = commit_of(Path(__file__))
     run = {
         "algo": Path(sys.argv[0]).stem,
         "env_id": args.env_id,
@@ -143,31 +146,20 @@ def run(args, algo: str, policy: str, settings: dict, envs, evaluate) -> dict:
     return summary
 
 
-def algo_args():
-    """The Args of ppo_continuous.py."""
-    file = Path(__file__).resolve().parents[1] / "algos" / "ppo_continuous.py"
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    module = sys.modules[file.stem] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.Args
-
-
 def train(args: Args) -> dict:
     from speed import ZOO, identical, with_activation
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.vec_env import VecNormalize
 
-    if args.library == "sbx" and not importlib.util.find_spec("sbx"):
-        raise SystemExit("sb3_ppo.py: --library sbx needs a package: pip install sbx-rl")
-    if args.settings == "zoo" and args.env_id not in ZOO:
-        raise SystemExit(
-            f"sb3_ppo.py: --env-id {args.env_id} has no tuned settings here; take one of {', '.join(ZOO)}"
-        )
+    found = args.library == "sb3" or importlib.util.find_spec("sbx")
+    check(found, "--library sbx needs a package: pip install sbx-rl")
+    missing = f"--env-id {args.env_id} has no tuned settings here; take one of {', '.join(ZOO)}"
+    check(args.settings != "zoo" or args.env_id in ZOO, missing)
     settings = (
         ZOO.get(args.env_id) if args.settings == "zoo" else CLEANRL | {"policy_kwargs": NETWORKS}
     )
     if args.settings == "ours":
-        defaults = asdict(algo_args()())
+        defaults = asdict(load(ROOT / "algos" / "ppo_continuous.py").Args())
         networks = NETWORKS | {"activation_fn": defaults["activation"]}
         networks["log_std_init"] = math.log(defaults["init_std"])
         settings = identical(defaults) | {"policy_kwargs": networks}

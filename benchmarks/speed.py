@@ -30,7 +30,9 @@ from typing import Literal
 
 import tyro
 
-ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
+from common import ROOT, check  # noqa: E402
+
 PACKAGES = ("torch", "numpy", "gymnasium", "envpool", "stable-baselines3", "sbx-rl", "jax")
 # RL Baselines3 Zoo's tuned settings, hyperparams/ at commit 22e3ff2; what it leaves out is the library's default
 ZOO = {
@@ -280,7 +282,7 @@ def run(command: list) -> tuple[str, float]:
                 "\n".join((out.read() + err.read()).splitlines()[-20:]),
                 os.waitstatus_to_exitcode(status),
             )
-            sys.exit(f"speed.py: exit status {status} from {' '.join(map(str, command))}\n{tail}")
+            check(False, f"exit status {status} from {' '.join(map(str, command))}\n{tail}", 1)
         return out.read(), usage.ru_maxrss / 1024
 
 
@@ -360,10 +362,8 @@ def identical_case(env_id: str, algo: str, flags: dict) -> dict:
 
 def csv_row(exp_name: str, env_id: str, seed: int, result: dict, commit: str) -> dict:
     """A row of --output: `value` in steps per second, measured over `step` steps. Nothing but a number passes."""
-    if not (math.isfinite(result["sps"]) and result["sps"] > 0):
-        sys.exit(
-            f"speed.py: {exp_name} on {env_id}, seed {seed}, reports {result['sps']} steps per second"
-        )
+    wrong = f"{exp_name} on {env_id}, seed {seed}, reports {result['sps']} steps per second"
+    check(math.isfinite(result["sps"]) and result["sps"] > 0, wrong, 1)
     print(
         f"{env_id} seed {seed} {exp_name}: {result['sps']:,.0f} steps/s",
         file=sys.stderr,
@@ -532,24 +532,19 @@ def machine() -> str:
 
 
 def main(args: Args) -> None:
-    if args.repeats < 1 or args.seconds <= 0:
-        sys.exit("speed.py: --repeats and --seconds must be positive")
+    positive = args.repeats >= 1 and args.seconds > 0
+    check(positive, "--repeats and --seconds must be positive")
     cases, has_sbx = CASES.get(args.suite, {}), importlib.util.find_spec("sbx") is not None
     args.env_ids, args.cases = args.env_ids or ENV_IDS[args.suite], args.cases or tuple(cases)
     args.calibration_steps = args.calibration_steps or (8192 if args.suite == "atari" else 50_000)
     args.output = args.output or ROOT / "benchmarks" / "results" / (
         f"speed_{args.suite}.csv" if cases else "speed.csv"
     )
-    unknown = [env_id for env_id in args.env_ids if not cases and env_id not in ZOO]
-    if unknown:
-        sys.exit(
-            f"speed.py: no recommended settings for {', '.join(unknown)} in ZOO; it has {', '.join(ZOO)}"
-        )
-    unknown = [case for case in args.cases if case not in cases]
-    if unknown or "PPO fast" in args.cases and "PPO" not in args.cases:
-        sys.exit(
-            f"speed.py: --cases are some of {', '.join(cases)}, and PPO fast is compared with PPO as well"
-        )
+    unknown = ", ".join(env_id for env_id in args.env_ids if not cases and env_id not in ZOO)
+    check(not unknown, f"no recommended settings for {unknown} in ZOO; it has {', '.join(ZOO)}")
+    known = set(args.cases) <= set(cases) and ("PPO fast" not in args.cases or "PPO" in args.cases)
+    names = ", ".join(cases)
+    check(known, f"--cases are some of {names}, and PPO fast is compared with PPO as well")
     description, rows, lines = machine(), [], []
     if os.getloadavg()[0] > 0.5:
         print(

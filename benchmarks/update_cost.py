@@ -7,8 +7,6 @@ counts: what disturbs a measurement can only make it longer. The table goes to s
 """
 
 import functools
-import importlib.util
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -21,7 +19,9 @@ import torch.nn as nn
 import tyro
 from torch.distributions import Normal
 
-ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
+from common import ROOT, check, commit_of, load  # noqa: E402
+
 OBS_DIM, ACTION_DIM, ROLLOUT = 17, 6, 2048
 
 
@@ -32,14 +32,7 @@ class Options:
     output: Path | None = ROOT / "benchmarks" / "update_cost.csv"
 
 
-def load(name: str):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "algos" / f"{name}.py")
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-algo = load("ppo_continuous")
+algo = load(ROOT / "algos" / "ppo_continuous.py")
 
 
 class Batched(algo.Agent):
@@ -149,8 +142,7 @@ def main(options: Options) -> None:
     torch.set_num_threads(1)
     columns = {}
     for rows in options.rows:
-        if ROLLOUT % rows:
-            sys.exit(f"--rows {rows} does not divide {ROLLOUT}")
+        check(ROLLOUT % rows == 0, f"--rows {rows} does not divide {ROLLOUT}")
         columns[rows] = measure(rows, options.rounds)
         torch.compiler.reset()
     print(f"| ms a step, and times faster | {' | '.join(f'{rows} rows' for rows in columns)} |")
@@ -159,8 +151,7 @@ def main(options: Options) -> None:
         times = [(column[name], column["as it is"] / column[name]) for column in columns.values()]
         print(f"| {name} | {' | '.join(f'{ms:.2f} ({ratio:.2f})' for ms, ratio in times)} |")
     if options.output:
-        git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
-        commit = subprocess.run(git, capture_output=True, text=True).stdout.strip()
+        commit = commit_of(Path(__file__))
         lines = ["exp_name,env_id,seed,step,metric,value,commit"]
         for rows, column in columns.items():
             for name, ms in column.items():

@@ -8,7 +8,6 @@ of its own in the long CSV that scripts/plot.py reads. A fall is an episode that
 """
 
 import csv
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +16,9 @@ import numpy as np
 import torch
 import tyro
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 import enjoy  # noqa: E402
+from common import check, read_json  # noqa: E402
 
 COLUMNS = ("exp_name", "env_id", "seed", "step", "metric", "value", "commit")
 STEPS_PER_SECOND = 50  # of the simulation
@@ -70,12 +69,10 @@ def walk(module, args, weights: dict, noise: float, episodes: int, seed: int) ->
 def main(options: Options) -> None:
     rows = []
     for run in options.runs:
-        module, args, weights = enjoy.load(run)
-        summary = json.loads((run / "summary.json").read_text())
-        if summary["env_id"] != "BipedalWalker-v3":
-            raise SystemExit(
-                f"walk.py: {run} is a run of {summary['env_id']}; give runs of BipedalWalker-v3"
-            )
+        module, args, weights = enjoy.load_run(run)
+        summary = read_json(run / "summary.json")
+        right = summary.get("env_id") == "BipedalWalker-v3"
+        check(right, f"{run} is no finished run of BipedalWalker-v3")
         for noise in options.noise:
             env_id = f"BipedalWalker-v3, noise {noise:g}" if noise else "BipedalWalker-v3"
             metrics = walk(module, args, weights, noise, options.episodes, options.seed)

@@ -5,28 +5,11 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 runs="${RUNS:-runs}"
 steps="${TIMESTEPS:-200000}"
-mkdir -p "$runs/fire"
-python - "$runs/fire/fire_after_life.py" <<'PYTHON'
-import sys
-from pathlib import Path
+bash scripts/patched.sh fire_after_life "$runs/fire"
+both="--env-ids BreakoutNoFrameskip-v4 --seeds ${SEEDS:-1-3}"
+ours="--total-timesteps $steps --no-anneal-lr --no-clip-vloss --torch-threads 1 --device ${DEVICE:-auto}"
 
-text = Path("algos/ppo_atari.py").read_text()
-changes = (
-    ("valid = ~done  # not a reset row", """played = ~done  # not a reset row
-            valid = played & ~fires  # the step with FIRE is the wrapper's: neither learned from nor counted"""),
-    ("agent.to_env(actions[t])", "np.where(fires, 1, agent.to_env(actions[t]))"),
-    ("life_lost = valid & ", "fires = life_lost = played & "),
-    ("    done = np.zeros(args.num_envs, bool)\n", """    done = np.zeros(args.num_envs, bool)
-    fires = np.zeros(args.num_envs, bool)\n"""),
-)
-for old, new in changes:
-    assert text.count(old) == 1, f"algos/ppo_atari.py has changed: {old}"
-    text = text.replace(old, new)
-Path(sys.argv[1]).write_text(text)
-PYTHON
-python scripts/sweep.py --scripts algos/ppo_atari.py "$runs/fire/fire_after_life.py" --env-ids BreakoutNoFrameskip-v4 \
-  --seeds ${SEEDS:-1-3} --workers "${WORKERS:-$(nproc)}" --device "${DEVICE:-auto}" --runs-dir "$runs" "$@" -- \
-  --total-timesteps "$steps" --no-anneal-lr --no-clip-vloss --torch-threads 1
-python scripts/sweep.py --scripts benchmarks/sb3_atari.py --env-ids BreakoutNoFrameskip-v4 \
-  --seeds ${SEEDS:-1-3} --workers "${WORKERS:-$(nproc)}" --runs-dir "$runs" "$@" -- \
-  --total-timesteps "$steps" --schedule-timesteps 1000000000
+python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --runs-dir "$runs" "$@" --jobs - <<JOBS
+$both --scripts algos/ppo_atari.py $runs/fire/fire_after_life.py -- $ours
+$both --scripts benchmarks/sb3_atari.py -- --total-timesteps $steps --schedule-timesteps 1000000000
+JOBS

@@ -6,8 +6,6 @@ The stages are the same environment with parts of its preprocessing switched off
 same actions. Of the steps played, the one is drawn in which the last of the skipped frames alone shows least.
 """
 
-import importlib.util
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +15,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 import numpy as np  # noqa: E402
 import tyro  # noqa: E402
+from common import ROOT, load  # noqa: E402
 
 SCREEN = dict(img_height=210, img_width=160, stack_num=1)
 STAGES = {  # title: what differs from the preprocessing of training
@@ -46,10 +45,7 @@ def play(algo, options: Options, view: dict) -> np.ndarray:
 
 
 def main(options: Options) -> None:
-    file = Path(__file__).resolve().parents[1] / "algos" / "ppo_atari.py"
-    spec = importlib.util.spec_from_file_location("ppo_atari", file)
-    algo = sys.modules["ppo_atari"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(algo)
+    algo = load(ROOT / "algos" / "ppo_atari.py")
     films = {title: play(algo, options, STAGES[title]) for title in STAGES}
     _, single, maximum, *_ = films.values()
     step = int(np.argmax(np.abs(maximum.astype(int) - single).sum(axis=(1, 2, 3))[4:])) + 4

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -38,3 +39,9 @@ def read_json(file: Path) -> dict:
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def commit_of(script: Path) -> str:
+    """The commit of a file's repository, marked where it has changes; "unknown" without one."""
+    git = ["git", "-C", str(script.resolve().parent), "describe", "--always", "--dirty"]
+    return subprocess.run(git, capture_output=True, text=True).stdout.strip() or "unknown"

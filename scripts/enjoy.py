@@ -15,18 +15,17 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
-from unittest.mock import patch
 
 import gymnasium as gym
 import numpy as np
 import torch
 import tyro
-
-ROOT = Path(__file__).resolve().parent.parent
+from common import ROOT, check, load, one_line
 
 
 @dataclass
@@ -40,13 +39,7 @@ class Options:
     stochastic: bool = False  # sample the actions
 
 
-def check(ok, message: str) -> None:
-    if not ok:
-        print(f"enjoy.py: {' '.join(message.split())[:400]}", file=sys.stderr)
-        raise SystemExit(2)
-
-
-def load(run: Path, script: Path | None = None):
+def load_run(run: Path, script: Path | None = None):
     """The algorithm's file as a module, the run's Args, and the agent's weights."""
     file = run / "checkpoint.pt" if run.is_dir() else run
     missing = f"{file} does not exist; give the folder of a run that has saved a checkpoint"
@@ -55,24 +48,20 @@ def load(run: Path, script: Path | None = None):
         saved = torch.load(file, map_location="cpu", weights_only=True)
         script = script or ROOT / "algos" / f"{Path(saved['algo']).name}.py"
     except Exception as error:
-        reason = f"{type(error).__name__}: {str(error)[:100]}"
+        reason = one_line(error)[:120]
         check(False, f"{file} is no checkpoint of an algorithm in algos/ ({reason})")
     missing = f"{script} does not exist; name the algorithm's file with --algo-file"
     check(script.is_file(), f"{missing} (the run folder has a copy of it)")
     try:
-        spec = importlib.util.spec_from_file_location(script.stem, script)
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[script.stem] = module
-        spec.loader.exec_module(module)
+        module = load(script)
         args = module.Args(**saved["args"])
         if hasattr(args, "precision"):  # what auto became there
             default = args.precision.replace("auto", "float32")
             args.precision = saved.get("precision", default)
         return module, args, saved["agent"]
     except Exception as error:
-        reason = f"{type(error).__name__}: {str(error)[:100]}"
         ours = f"of {script}; is another file right for --algo-file?"
-        check(False, f"{file} is no checkpoint {ours} ({reason})")
+        check(False, f"{file} is no checkpoint {ours} ({one_line(error)[:120]})")
 
 
 class InColour(gym.vector.VectorWrapper):
@@ -117,6 +106,17 @@ class Stage(gym.vector.VectorWrapper):
             self.env.close()
 
 
+@contextmanager
+def rendered(spec, mode: str):
+    """In here the algorithm's make_envs makes this environment with a render mode: by its own id, whose entry in
+    gym.registry asks for one."""
+    gym.registry[spec.id] = replace(spec, kwargs=spec.kwargs | {"render_mode": mode})
+    try:
+        yield
+    finally:
+        gym.registry[spec.id] = spec
+
+
 def starter(module, args, mode: Literal["human", "rgb_array"] | None) -> Callable:
     """seed -> envs, obs: starts an episode of the algorithm's own environment, rendered in `mode`."""
     name = args.env_id
@@ -124,13 +124,10 @@ def starter(module, args, mode: Literal["human", "rgb_array"] | None) -> Callabl
     pixels = not atari and "backend" not in inspect.signature(module.make_envs).parameters
     backend = "gymnasium" if name in gym.registry or ":" in name or "-v" not in name else "envpool"
     given = [args] if atari or pixels else [args, backend]
-    gym_make = gym.make
-
-    def make_shown(*args, **kwargs):
-        return gym_make(*args, **kwargs | ({"render_mode": mode} if mode else {}))
+    spec = None  # where rendering is Gymnasium's
 
     def start(seed: int):  # makes it anew: Box2D carries a little from one episode to the next
-        with patch.object(gym, "make", gym_make if atari else make_shown):
+        with rendered(spec, mode) if spec else nullcontext():
             envs, obs = module.make_envs(*given, 1, seed)[:2]
         if atari and mode == "rgb_array":
             screen = {"grayscale": False, "img_height": 210, "img_width": 160, "stack_num": 1}
@@ -142,22 +139,23 @@ def starter(module, args, mode: Literal["human", "rgb_array"] | None) -> Callabl
         return envs, module.flatten(obs) if hasattr(module, "flatten") else obs
 
     try:
+        if mode and backend == "gymnasium" and not atari:
+            with gym.make(name) as env:  # finds MODULE:NAME, and the last version of a bare name
+                spec = gym.spec(env.unwrapped.spec.id)
         envs, _ = start(0)
         if envs.render_mode:
             envs.render()  # what cannot be rendered fails here, before anything is written
     except (Exception, SystemExit) as error:
-        way = ""
-        if mode == "human" and (pixels or atari):
-            way = "; take --video out.mp4"
-        elif mode and "mujoco" in str(gym.registry.get(name)):
-            way = "; try MUJOCO_GL=egl or --no-render"
         done = "rendered" if mode else "made"
-        check(False, f"{name} cannot be {done}{way} ({type(error).__name__}: {error})")
+        if mode and "mujoco" in str(gym.registry.get(name)):
+            done += "; try MUJOCO_GL=egl or --no-render"
+        check(False, f"{name} cannot be {done} ({one_line(error)})")
     hidden = f"{name} exists in EnvPool only and cannot be rendered; take --no-render"
     check(backend == "gymnasium" or not mode, hidden)
     if mode != "human":
         return start
-    check(envs.render_mode, f"{name} cannot be shown in a window; take --video out.mp4")
+    shown = envs.render_mode == "human"  # not so where the agent sees what is rendered
+    check(shown, f"{name} cannot be shown in a window; take --video out.mp4")
     return start_in_window  # one window for all episodes
 
 
@@ -214,7 +212,7 @@ def main(options: Options) -> None:
         check(package, "--video needs a package: pip install moviepy")
     warnings.simplefilter("ignore")
     torch.manual_seed(seed)
-    module, args, weights = load(options.run, options.algo_file)
+    module, args, weights = load_run(options.run, options.algo_file)
     screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     if sys.platform == "linux" and not screen:
         way = "no display for a window; take --video out.mp4, or --no-render"

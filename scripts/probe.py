@@ -19,10 +19,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import tyro
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from probing import CHECKS  # noqa: E402
-from probing.subject import RETURNS, Skip, Subject, seed_everything  # noqa: E402
+from common import check, one_line
+from probing import CHECKS
+from probing.subject import RETURNS, Skip, Subject, seed_everything
 
 VERDICTS = ("broken", "differs", "could not check", "passes")
 
@@ -59,33 +58,27 @@ def run_check(subject: Subject, name: str) -> Result | None:
     except Skip:
         return None
     except (Exception, SystemExit) as error:
-        words = f"{type(error).__name__}: {' '.join(str(error).split())}".removeprefix("Unable: ")
+        words = one_line(error).removeprefix("Unable: ")
         verdict = "broken" if name == "trains" else "could not check"
         hint = "a plain run shows the same error" if name == "trains" else ""
         finding = {"verdict": verdict, "measured": words, "expected": "", "hint": hint}
     return Result(name, section, **finding)
 
 
-def fail(message: str) -> None:
-    print(f"probe.py: {message}", file=sys.stderr)
-    raise SystemExit(2)
-
-
 def open_subject(file: Path, seed: int) -> Subject:
     """The file, if it can be imported and has the functions that the checks call."""
-    if not file.is_file():
-        fail(f"{file} does not exist")
+    check(file.is_file(), f"{file} does not exist")
     subject = Subject(file.resolve(), seed)
     try:
         names = vars(subject.module)
     except (Exception, SystemExit) as error:
-        fail(f"{file} cannot be imported ({type(error).__name__}: {error})")
+        check(False, f"{file} cannot be imported ({one_line(error)})")
     needed = ("Args", "make_envs", "Agent", "update", "evaluate", "train")
     missing = [name for name in needed if name not in names]
     missing += [" or ".join(RETURNS)] * (not any(name in names for name in RETURNS))
     missing += ["a function named ..._loss"] * (not any(name.endswith("_loss") for name in names))
-    if missing:
-        fail(f"{file} has no {', '.join(missing)}: keep the sections of algos/ to be probed")
+    missing = ", ".join(missing)
+    check(not missing, f"{file} has no {missing}: keep the sections of algos/ to be probed")
     return subject
 
 
@@ -171,17 +164,14 @@ def by_verdict(results: list[Result], name: str) -> str:
 
 
 def main(options: Options) -> int:
-    unknown = [name for name in options.only if name not in CHECKS]
-    if unknown:
-        fail(f"--only {' '.join(unknown)}: no such check; --list shows them")
+    unknown = " ".join(name for name in options.only if name not in CHECKS)
+    check(not unknown, f"--only {unknown}: no such check; --list shows them")
     subject, started = open_subject(options.file, options.seed), time.time()
     trained = run_check(subject, "trains")  # only then its kind is known
     names = [name for name in CHECKS if subject.applies(name)]
-    foreign = [name for name in options.only if name not in names]
-    if foreign and trained.verdict == "passes":
-        fail(
-            f"--only {' '.join(foreign)}: not for a file such as {options.file}; --list shows those that are"
-        )
+    foreign = " ".join(name for name in options.only if name not in names)
+    wrong = f"--only {foreign}: not for a file such as {options.file}; --list shows those that are"
+    check(not foreign or trained.verdict != "passes", wrong)
     names = [name for name in names if name in (options.only or names)]
     if options.exact:
         names = [name for name in names if not name.startswith("learns-")]

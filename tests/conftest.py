@@ -15,6 +15,7 @@ from tensorboard.backend.event_processing.event_file_loader import LegacyEventFi
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))  # for envs:NAME and benchmarks.MODULE:NAME
+sys.path.append(str(ROOT / "scripts"))  # for the command lines and what they share
 ALGOS = ROOT / "algos"
 NAMES = ["ppo_continuous", "rpo_continuous", "ppo_squashed"]  # actions in a Box
 CLASSIC = ["ppo", "dqn", "reinforce"]  # Discrete actions

@@ -1,31 +1,22 @@
 """scripts/enjoy.py against a plain loop over the bare environment, its video read back, and its error messages."""
 
 import gc
-import importlib.util
 import re
 import shutil
 import sys
 from pathlib import Path
 
+import enjoy
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 import toy_envs  # noqa: F401  (registers ShortBreakout-v4)
+from common import ROOT, load
 
-ROOT = Path(__file__).resolve().parent.parent
 ALGO = ROOT / "algos" / "ppo_continuous.py"
 SEED = 77
-
-
-def load(path: Path):
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-enjoy, algo = load(ROOT / "scripts" / "enjoy.py"), load(ALGO)
+algo = load(ALGO)
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +106,20 @@ def test_video_holds_every_frame(run, tmp_path, capsys, monkeypatch):
     assert np.abs(frames[0].astype(float) - frames[100]).max() > 50  # it moves
 
 
+@pytest.mark.parametrize("env_id", ["Pendulum", "stagger:LockstepPendulum-v0"])
+def test_video_by_other_names(env_id, run, tmp_path, capsys, monkeypatch):
+    """Would break: a name without a version, a module's name, a registry in which others find what enjoy.py made."""
+    imageio = pytest.importorskip("imageio.v3")
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    before = {name: str(spec) for name, spec in gym.registry.items()}
+    named = changed(run, tmp_path / "run", args={"env_id": env_id})
+    play(named, video=tmp_path / "out.mp4", episodes=1)
+    assert printed(capsys) == pytest.approx(own_returns(run, episodes=1), abs=0.02)
+    assert len(imageio.imread(tmp_path / "out.mp4")) == 201
+    assert before.items() <= {name: str(spec) for name, spec in gym.registry.items()}.items()
+
+
 def changed(run: Path, folder: Path, **changes) -> Path:
     """A copy of the run whose checkpoint has other entries; `args` and `agent` are merged into the old ones."""
     checkpoint = torch.load(run / "checkpoint.pt", weights_only=True)
@@ -176,6 +181,7 @@ def test_bad_input_is_one_line(name, run, tmp_path, capfd, monkeypatch):
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     make_options, message = BAD[name]
     options = make_options(run, tmp_path)
+    monkeypatch.setattr(sys, "argv", ["enjoy.py"])
     before, _ = sorted(tmp_path.rglob("*")), capfd.readouterr()
     with pytest.raises(SystemExit) as stopped:
         play(**{"run": run} | options)

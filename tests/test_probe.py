@@ -2,7 +2,6 @@
 
 tests/mutations holds the mistakes that it must catch; changes.txt the right modifications that it must not."""
 
-import importlib.util
 import inspect
 import json
 import re
@@ -11,23 +10,14 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import probe
 import pytest
 from ale_py import AtariVectorEnv
 from conftest import ROOT, command_line, script
+from probing import environments, run
 
 PROBE = ROOT / "scripts" / "probe.py"
 HEAD = re.compile(r"# (?P<name>[\w-]+), of: (?P<file>\w+)(?P<all> all)?(?P<more> more)?: .+")
-
-
-def load_probe():
-    spec = importlib.util.spec_from_file_location("probe", PROBE)
-    module = sys.modules["probe"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-probe = load_probe()
-from probing import environments, run  # noqa: E402
 
 
 def run_probe(*flags, cwd) -> tuple[int, str, str]:

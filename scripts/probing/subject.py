@@ -3,13 +3,11 @@
 import contextlib
 import copy
 import functools
-import importlib.util
 import inspect
 import io
 import itertools
 import math
 import random
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -20,6 +18,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 import torch.nn as nn
+from common import load
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from probing.environments import DISCRETE, AtariVector
@@ -188,11 +187,7 @@ class Subject:
 
     def load(self):
         """A fresh module each time: what one check patches never reaches another."""
-        name = f"{self.file.stem}_{next(self.count)}"
-        spec = importlib.util.spec_from_file_location(name, self.file)
-        module = sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
+        return load(self.file, f"{self.file.stem}_{next(self.count)}")
 
     @cached_property
     def module(self):

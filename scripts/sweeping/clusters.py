@@ -6,7 +6,6 @@ array are sweeps of their own that share the runs folder.
 """
 
 import contextlib
-import functools
 import importlib.util
 import logging
 import os
@@ -19,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from common import check, one_line
+from common import check, commit_of, one_line
 
 
 def run_on_node(
@@ -92,13 +91,6 @@ def receive(files: dict[str, bytes], runs_dir: Path, commit: str) -> None:
         os.replace(aside, target)
 
 
-@functools.cache
-def commit_of(script: Path) -> str:
-    """As the script records it."""
-    git = ["git", "-C", str(script.resolve().parent), "describe", "--always", "--dirty"]
-    return subprocess.run(git, capture_output=True, text=True).stdout.strip() or "unknown"
-
-
 def shipped(path: str) -> str:
     """A folder of PYTHONPATH as a node finds it: relative to the working folder if it lies in it, else as it is."""
     folder, here = Path(path).resolve(), Path.cwd()
@@ -148,6 +140,7 @@ def ray_runner(options, variables: dict[str, str], log_file: Callable, stop: lis
         paths = [shipped(str(job.script.parent)), *map(shipped, own)]
         path = {"PYTHONPATH": os.pathsep.join(paths)}
         name = resume.name if resume else ""
+        commit = commit_of(job.script)
         stream = task.remote(job.script.name, job.text, job.flags, name, files, variables | path)
         late = float("inf")
         while code is None:
@@ -162,7 +155,7 @@ def ray_runner(options, variables: dict[str, str], log_file: Callable, stop: lis
                 code, output, files = 1, f"Traceback: {one_line(error)}\n".encode(), {}
             with log_file(job.name, options.runs_dir).open("ab") as log:
                 log.write(output)
-            receive(files, options.runs_dir, commit_of(job.script))
+            receive(files, options.runs_dir, commit)
             if job.state == "waiting":
                 job.state = "running"
                 late = time.monotonic() + (options.timeout * 60 or float("inf"))

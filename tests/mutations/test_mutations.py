@@ -1,14 +1,14 @@
 """Each silent mistake in mutants.txt is seen by scripts/probe.py, by the check that names its section."""
 
 import gc
-import importlib.util
 import re
 import sys
 import warnings
 from pathlib import Path
 
+import probe
 import pytest
-from conftest import EVERY, ROOT, script
+from conftest import EVERY, script
 
 FILES = {  # the beginnings of the mutants' names, and the files that they change
     "rpo-": "rpo_continuous",
@@ -58,15 +58,7 @@ MUTANTS = read_mutants()
 pytestmark = pytest.mark.mutations
 
 
-@pytest.fixture(scope="module")
-def probe():
-    spec = importlib.util.spec_from_file_location("probe", ROOT / "scripts" / "probe.py")
-    module = sys.modules["probe"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def findings(probe, file: Path, names: list[str]) -> dict:
+def findings(file: Path, names: list[str]) -> dict:
     """What these checks of the probe say about a file, once it is known to run."""
     with warnings.catch_warnings(action="ignore"):
         subject = probe.open_subject(file, seed=1)
@@ -88,25 +80,25 @@ def forget():
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant["name"])
-def test_mutant_is_caught(probe, mutant, tmp_path):
+def test_mutant_is_caught(mutant, tmp_path):
     """The edit applies to the file of today, which then trains without an error.
     Would break: a check that no longer sees its mistake, or cannot say what it is."""
     source = script(mutant["file"]).read_text()
     assert source.count(mutant["old"]) == 1, "the edit does not apply: the file has changed"
     changed = tmp_path / "changed.py"
     changed.write_text(faster(source.replace(mutant["old"], mutant["new"])))
-    result = findings(probe, changed, [mutant["check"]])[mutant["check"]]
+    result = findings(changed, [mutant["check"]])[mutant["check"]]
     assert result and result.verdict in (mutant["verdict"], "broken"), result
     assert result.hint
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_right_file_passes(probe, name, tmp_path):
+def test_right_file_passes(name, tmp_path):
     """The checks that catch a mutant of a file pass the file, under another name and elsewhere.
     Would break: a false alarm, a check tied to the name or place of a file."""
     (tmp_path / "my_experiment.py").write_text(faster(script(name).read_text()))
     checks = [mutant["check"] for mutant in MUTANTS if mutant["file"] == name]
-    results = findings(probe, tmp_path / "my_experiment.py", list(dict.fromkeys(checks)))
+    results = findings(tmp_path / "my_experiment.py", list(dict.fromkeys(checks)))
     assert {result.verdict for result in results.values()} == {"passes"}, results
     assert {path.name for path in tmp_path.iterdir()} <= {"my_experiment.py", "__pycache__"}
 
