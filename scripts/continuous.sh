@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The runs behind docs/results.md: PPO with default flags on the tasks that chose them and on tasks that did not; RPO on
-# two. TASKS="Ant-v5 Reacher-v5" SEEDS=1-3 scripts/continuous.sh trains a part.
+# The runs behind docs/results.md: PPO with default flags on the tasks that chose them and on tasks that did not, and with
+# a longer horizon on LunarLander; RPO on two. TASKS="Ant-v5 Reacher-v5" SEEDS=1-3 scripts/continuous.sh trains a part.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -8,10 +8,13 @@ chosen_on="HalfCheetah-v5 BipedalWalker-v3 LunarLanderContinuous-v3"
 untouched="Walker2d-v5 Hopper-v5 Ant-v5 Pendulum-v1 WalkerWalk-v1 Swimmer-v5 Reacher-v5 InvertedDoublePendulum-v5"
 untouched="$untouched Humanoid-v5"
 seeds="--seeds ${SEEDS:-1-5}"
+horizon="--scripts algos/ppo_continuous.py --tag horizon --env-ids LunarLanderContinuous-v3 $seeds"
+horizon="$horizon -- --gamma 0.999 --gae-lambda 0.98"
 rpo="--scripts algos/rpo_continuous.py --env-ids BipedalWalker-v3 Pendulum-v1 $seeds"
 
 python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --device "${DEVICE:-auto}" --runs-dir "${RUNS:-runs}" \
   "$@" --jobs - <<JOBS
 --scripts algos/ppo_continuous.py --env-ids ${TASKS:-$chosen_on $untouched} $seeds
+$([ "${TASKS:-}" ] || echo "$horizon")
 $([ "${TASKS:-}" ] || echo "$rpo")
 JOBS
