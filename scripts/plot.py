@@ -6,7 +6,7 @@
     python scripts/plot.py FILE.csv --figure curves.png               the learning curves alone, into this file
 
 Each CSV file, and all run folders together, are a set NAME with one kind of figure a file, as PNG and PDF, in curves/:
-NAME_curves (a metric over steps), NAME_scores (final scores, where there is something to compare), NAME_speed (bars),
+NAME_curves (a metric over steps), NAME_scores (final scores, where there is something to compare), NAME_bars (speed),
 on request NAME_minutes (--minutes), NAME_aggregate and NAME_profile (--normalise), and NAME.html (--page, interactive).
 NAME.md has the tables, NAME_scores.csv and NAME_comparisons.csv all of their columns.
 
@@ -22,7 +22,7 @@ their own, named by these flags; a seed that is there twice needs --duplicates.
 import re
 import sys
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Literal
@@ -31,20 +31,10 @@ import numpy as np
 import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import results  # noqa: E402
 from common import check  # noqa: E402
 from compare import aggregate, comparison_table, interval, score_table, write_tables  # noqa: E402
-from results import (  # noqa: E402  # noqa: E402
-    CLOCK,
-    CURVE,
-    EVALUATION,
-    Row,
-    curves_of,
-    export,
-    finals_of,
-    problems,
-    read_csv,
-    read_folders,
-)
+from results import CLOCK, CURVE, EVALUATION, Row, curves_of, finals_of  # noqa: E402
 
 SCORES = ("eval_return_mean", "sps")  # the score of a set is the first of these that it has
 WORDS = {CURVE: "training return", EVALUATION: "evaluation return", "sps": "steps per second"}
@@ -62,7 +52,7 @@ FAMILIES = {  # first word of an exp_name: what figures call it, its colour on e
 }
 OTHERS = ("#882255", "#117733", "#332288", "#999933", "#AA4499", "#44AA99")
 SHADES = (0.0, 0.5, -0.5, 0.25, -0.75, 0.65)  # of variants: towards white, below 0 towards black
-STYLES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
+STYLES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
 
 
 @dataclass
@@ -155,6 +145,7 @@ def save(figure, files: list[Path], caption: str, lacks: list[str], look: dict) 
         metadata = {".png": {"Software": None, "Description": caption}}
         metadata[".pdf"] = {"CreationDate": None, "Subject": caption}
         figure.savefig(file, dpi=200, metadata=metadata.get(file.suffix))
+        figure.set_layout_engine("none")  # it is laid out now, for all files
 
 
 def both(stem: Path, kind: str) -> list[Path]:
@@ -180,7 +171,8 @@ def short_steps(value: float, _=None) -> str:
 def summarise(rows: list[Row], options: Options, minutes: bool = False) -> dict:
     """(env_id, exp_name) -> the single runs [(x, y), ...], and x, middle, low, high over them: over steps as far as
     all runs have points, over minutes as far as any has. A run that has ended keeps its last return."""
-    curves, clocks, result = curves_of(rows, options.metric), curves_of(rows, CLOCK), {}
+    curves, clocks = curves_of(rows, options.metric), curves_of(rows, CLOCK)
+    result = {}
     for key, seeds in curves.items():
         if minutes and set(clocks.get(key, ())) != set(seeds):
             continue
@@ -198,7 +190,7 @@ def summarise(rows: list[Row], options: Options, minutes: bool = False) -> dict:
     return result
 
 
-def over_settings(rows: list[Row], score: str, options: Options) -> tuple[list[Row], str]:
+def over_settings(rows: list[Row], score: str) -> tuple[list[Row], str]:
     """Scores of env_ids such as "Walker-v3, noise 0.2" as points of curves over the noise, which is the second thing
     returned. The env_id without a setting is noise 0."""
     points, name = [], ""
@@ -206,18 +198,27 @@ def over_settings(rows: list[Row], score: str, options: Options) -> tuple[list[R
         found = re.fullmatch(r"(.+), (.+) ([\d.]+)", row.env_id)
         env_id, name, step = found.groups() if found else (row.env_id, name, 0)
         if row.metric == score:
-            points.append(row._replace(env_id=env_id, metric=options.metric, step=float(step)))
+            points.append(row._replace(env_id=env_id, step=float(step)))
     return (points if name else []), name
 
 
-def draw_curves(files: list[Path], curves: dict, over: str, lacks: list[str], options) -> None:
+def draw_curves(
+    files: list[Path],
+    curves: dict,
+    over: str,
+    lacks: list[str],
+    options: Options,
+    caption: str = "",
+) -> None:
     """A panel for each environment; one with more than MOST experiments has several."""
-    panels = []
+    panels, most = [], 1
     for env_id in dict.fromkeys(env_id for env_id, _ in curves):
         names = [name for env, name in curves if env == env_id]
-        size = -(-len(names) // -(-len(names) // MOST))
+        parts = -(-len(names) // MOST)
+        size = -(-len(names) // parts)
         panels += [(env_id, names[i : i + size]) for i in range(0, len(names), size)]
-    figure, axes, columns = canvas(len(panels))
+        most = max(most, parts)
+    figure, axes, columns = canvas(len(panels), most=most if most > 1 else 4)
     look = looks([name for _, name in curves], options)
     counts = [len(runs) for runs, *_ in curves.values()]
     for place, (axis, (env_id, names)) in enumerate(zip(axes, panels)):
@@ -226,23 +227,21 @@ def draw_curves(files: list[Path], curves: dict, over: str, lacks: list[str], op
             colour = look[name]["color"]
             for run in runs:
                 dot = "o" if len(run[0]) == 1 else None
-                axis.plot(*run, color=colour, alpha=0.6 / (1 + len(names)), lw=0.6, marker=dot)
+                axis.plot(*run, color=colour, alpha=0.8 / (1 + len(names)), lw=0.6, marker=dot)
             axis.plot(x, middle, **look[name], lw=1.6)
-            axis.fill_between(x, low, high, color=colour, alpha=0.4 / (1 + len(names)), lw=0)
+            axis.fill_between(x, low, high, color=colour, alpha=0.5 / (1 + len(names)), lw=0)
         seeds = f"\n{len(curves[env_id, names[0]][0])} seeds" if len(set(counts)) > 1 else ""
         axis.set_title(env_id.rpartition(":")[2] + seeds)
         if place % columns == 0:
             axis.set_ylabel(WORDS.get(options.metric, options.metric))
         if place + columns >= len(panels):
             axis.set_xlabel(over)
-        axis.locator_params(axis="x", nbins=6 - columns + (columns == 1))
+        axis.locator_params(axis="x", nbins={1: 8, 4: 3}.get(columns, 5), steps=(1, 2, 5, 10))
         axis.xaxis.set_major_formatter(short_steps)
-    caption = describe(counts, options)
-    if max(counts) > 1:
-        caption += " (band); faint: single runs"
+    band = " (band); faint: single runs" if max(counts) > 1 else ""
     if over == "minutes of training":
-        caption += "; a run that has ended keeps its last return"
-    save(figure, files, caption, lacks, look)
+        band += "; a run that has ended keeps its last return"
+    save(figure, files, caption or describe(counts, options) + band, lacks, look)
 
 
 def draw_rows(files: list[Path], panels: dict, over: str, caption: str, lacks: list[str]) -> None:
@@ -256,6 +255,8 @@ def draw_rows(files: list[Path], panels: dict, over: str, caption: str, lacks: l
             if dots is None:
                 spread = [[middle - low], [high - middle]]
                 axis.barh(height, middle, 0.6, xerr=spread, color=colour)
+                axis.set_xlim(0, 1.4 * max(line[4] for line in lines))
+                axis.xaxis.set_major_formatter(short_steps)
             else:
                 axis.plot(dots, [height + 0.25] * len(dots), "o", color=colour, alpha=0.5, ms=3)
                 axis.plot([low, high], [height] * 2, color=colour, lw=2.5)
@@ -269,7 +270,6 @@ def draw_rows(files: list[Path], panels: dict, over: str, caption: str, lacks: l
         axis.set_ylim(len(lines) - 0.4, -0.6)
         axis.grid(axis="y", visible=False)
         axis.locator_params(axis="x", nbins=4)
-        axis.xaxis.set_major_formatter(short_steps)
         axis.set_title(title)
         if place + columns >= len(panels):
             axis.set_xlabel(over)
@@ -311,11 +311,11 @@ def draw_speed(stem: Path, rows: list[Row], lacks: list[str], options: Options) 
         ours = sides.get("ours", {})
         for side, rounds in sides.items():
             middle = median(rounds.values())
-            text = f" {short_steps(float(f'{middle:.3g}'))}"
+            text = f"  {middle:,.0f}"
             if side != "ours" and set(ours) == set(rounds):
                 ratio = median(ours[seed] / rounds[seed] for seed in rounds)
                 text += f"; ours {ratio:.1f}x"
-            label = display(side, options).replace("Stable-Baselines3 ", "SB3\n")
+            label = display(side, options).replace("Stable-Baselines3 ", "SB3 ")
             colour = looks([side], options)[side]["color"]
             ends = (min(rounds.values()), middle, max(rounds.values()))
             panels[title].append((label, colour, *ends, None, text))
@@ -323,7 +323,7 @@ def draw_speed(stem: Path, rows: list[Row], lacks: list[str], options: Options) 
     caption = (
         f"median of {count} rounds, whisker: least to greatest; ours 2x: median ratio of a round"
     )
-    draw_rows(both(stem, "speed"), panels, "steps per second", caption, lacks)
+    draw_rows(both(stem, "bars"), panels, "steps per second", caption, lacks)
 
 
 def draw_aggregate(stem: Path, rows: list[Row], score: str, lacks, options: Options) -> None:
@@ -332,7 +332,7 @@ def draw_aggregate(stem: Path, rows: list[Row], score: str, lacks, options: Opti
     from rliable.library import create_performance_profile, get_interval_estimates
     from rliable.metrics import aggregate_iqm
 
-    scales, finals = read_scales(options.normalise), finals_of(rows, score)
+    scales, finals = results.read_scales(options.normalise), finals_of(rows, score)
     env_ids = sorted({env_id for env_id, _ in finals})
     unknown = [env_id for env_id in env_ids if env_id not in scales]
     check(not unknown, f"--normalise {options.normalise} has no {', '.join(unknown)}")
@@ -353,10 +353,12 @@ def draw_aggregate(stem: Path, rows: list[Row], score: str, lacks, options: Opti
     seeds = f"{' or '.join(map(str, counts))} seeds in each of {len(env_ids)} environments"
     lines = []
     for name, matrix in matrices.items():
-        low, middle, high = ends[name][0, 0], points[name][0], ends[name][1, 0]
+        low, high = ends[name].ravel()
+        middle = points[name][0]
         text = f"  {middle:.2f} [{low:.2f}, {high:.2f}]"
-        means = matrix.mean(axis=0)
-        lines.append((look[name]["label"], look[name]["color"], low, middle, high, means, text))
+        ends_of_line = (low, middle, high)
+        dots = matrix.mean(axis=0)
+        lines.append((look[name]["label"], look[name]["color"], *ends_of_line, dots, text))
     caption = (
         f"interquartile mean of {seeds}, 95 % stratified bootstrap interval; dots: environments"
     )
@@ -365,7 +367,10 @@ def draw_aggregate(stem: Path, rows: list[Row], score: str, lacks, options: Opti
         taus = np.linspace(0, max(matrix.max() for matrix in matrices.values()), 100)
         shares, bands = create_performance_profile(matrices, taus, reps=reps)
         curves = {("", name): ([], taus, shares[name], *bands[name]) for name in matrices}
-        draw_curves(both(stem, "profile"), curves, "normalised score", lacks, options)
+        shown = replace(options, metric="share of runs above it")
+        caption = f"all runs of {seeds}, 95 % stratified bootstrap interval (band)"
+        files = both(stem, "profile")
+        draw_curves(files, curves, "normalised score", lacks, shown, caption)
 
 
 def write_page(file: Path, curves: dict, lacks: list[str], options: Options) -> None:
@@ -410,7 +415,8 @@ def write_set(stem: Path, rows: list[Row], score: str, lacks: list[str], options
     write_tables(stem, table, comparisons, score, lacks, options)
     curves, over = summarise(rows, options), "environment steps"
     if not curves:
-        points, over = over_settings(rows, score, options)
+        points, over = over_settings(rows, score)
+        options = replace(options, metric=score)
         curves = summarise(points, options)
     if curves:
         draw_curves(both(stem, "curves"), curves, over, lacks, options)
@@ -446,7 +452,7 @@ def select(name: str, rows: list[Row], options: Options) -> tuple[list[Row], str
 
 def refuse(name: str, rows: list[Row], score: str, left_out: list[str], options: Options):
     """The rows that may be drawn, what is missing from them, and whether something was refused, which is named."""
-    found = problems(rows, score)
+    found = results.problems(rows, score)
     lacks = [line for _, line in found] if options.allow_incomplete else []
     refused = left_out + [line for _, line in found if not options.allow_incomplete]
     if refused:
@@ -479,17 +485,17 @@ def check_options(options: Options, folders: list[Path], files: list[Path]) -> N
     for label in options.labels:
         check("=" in label, f"--labels {label}: write exp_name=Name")
     if options.normalise:
-        read_scales(options.normalise)
+        results.read_scales(options.normalise)
 
 
 def main(options: Options) -> None:
     folders = [path for path in options.inputs if path.is_dir()]
     files = [path for path in options.inputs if path not in folders and path.name != "sweep.json"]
     check_options(options, folders, files)
-    sets = [(file.resolve(), read_csv(file), []) for file in files]
+    sets = [(file.resolve(), results.read_csv(file), []) for file in files]
     if folders:
         file = (options.export or Path(f"{folders[0].resolve().name}.csv")).resolve()
-        found = read_folders(folders, options.bins, options.metric, options.duplicates)
+        found = results.read_folders(folders, options.bins, options.metric, options.duplicates)
         sets.append((file, *found))
     twice = [name for name, n in Counter(file.stem for file, *_ in sets).items() if n > 1]
     words = "they would overwrite each other's figures"
@@ -511,7 +517,7 @@ def main(options: Options) -> None:
             draw_curves([options.figure], curves, "environment steps", lacks, options)
         elif rows:
             if options.export:
-                export(options.export, rows)
+                results.export(options.export, rows)
             write_set((options.output or home / "curves") / file.stem, rows, score, lacks, options)
     if failed:
         raise SystemExit(1)
