@@ -39,7 +39,7 @@ def aggregate(values: np.ndarray, statistic: str, axis: int = 0) -> np.ndarray:
 def resample(values: np.ndarray, options, seed: int = 0) -> np.ndarray:
     """The statistic of each bootstrap resample of the runs: (runs, ...) -> (resamples, ...)."""
     size = (options.bootstrap_reps, len(values))
-    drawn = np.random.default_rng(seed).integers(0, len(values), size)
+    drawn = np.random.RandomState(seed).randint(0, len(values), size)  # as rliable draws
     return aggregate(values[drawn], options.statistic, axis=1)
 
 
