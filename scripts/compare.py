@@ -121,7 +121,7 @@ def comparison_table(rows: list[Row], score: str, options) -> list[dict]:
         row["verdict"] = "significant" if p < 0.05 else "not significant"
     for row in table:
         if row["least_p"] > 0.05:
-            row["verdict"] = f"too few to test (least p {short(row['least_p'])})"
+            row["verdict"] = f"too few to test (least p {row['least_p']:.3g})"
     return table
 
 
