@@ -1,8 +1,8 @@
 """Minutes and steps that finished runs took to a return: python benchmarks/time_to_return.py runs
 
 A run reaches a return when the episodes that ended in its last 20,000 training steps have that mean. The clock is the
-run's own, from the opening of its log: compilation is in it, imports, evaluations and pauses are not. A run that never gets there counts with
-its whole length and is marked. Ratios are taken between runs of one seed, ours first.
+run's own, from the opening of its log: compilation is in it; imports, evaluations and pauses are not. A run that never
+gets there counts with its whole length and is marked. Ratios are taken between runs of one seed, ours first.
 """
 
 import csv
