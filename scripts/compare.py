@@ -72,20 +72,27 @@ def compare(a: dict[int, float], b: dict[int, float], options) -> dict:
     """Of the scores by seed of two experiments: the difference a - b, its interval, p, and the least p that a test of
     so many seeds can give. Swapping the scores of a pair flips the sign of its difference."""
     paired = set(a) == set(b)
-    x, y = (np.array([scores[seed] for seed in sorted(scores)]) for scores in (a, b))
+    x = np.array([a[seed] for seed in sorted(a)])
+    y = np.array([b[seed] for seed in sorted(b)])
     draws = resample(x, options) - resample(y, options, seed=0 if paired else 1)
     low, high = np.percentile(draws, (2.5, 97.5))
     difference = aggregate(x, options.statistic) - aggregate(y, options.statistic)
-    one, other = (aggregate(side, options.statistic, 1) for side in rearranged(x, y, paired))
+    ours, theirs = rearranged(x, y, paired)
+    others = aggregate(ours, options.statistic, 1) - aggregate(theirs, options.statistic, 1)
     slack = 1e-9 * np.abs([*x, *y]).max()  # sums in another order are not equal to the last bit
-    above = (one - other >= difference - slack).mean()
-    below = (one - other <= difference + slack).mean()
-    p = min(1.0, 2 * max(min(above, below), 1 / (len(one) + 1)))
-    size = f"{len(x)} seeds" if paired else f"{len(x)} and {len(y)} seeds"
-    row = {"test": f"{'paired' if paired else 'unpaired'}, {size}"}
-    row |= {"difference": float(difference), "low": float(low), "high": float(high)}
-    row["p"] = float(p) if np.isfinite([*x, *y]).all() else math.nan
-    row["least_p"] = 2 / (2 ** len(x) if paired else math.comb(len(x) + len(y), len(x)))
+    above = (others >= difference - slack).mean()
+    below = (others <= difference + slack).mean()
+    share = max(min(above, below), 1 / (len(others) + 1))
+    if paired:
+        test = f"paired, {len(x)} seeds"
+        arrangements = 2 ** len(x)
+    else:
+        test = f"unpaired, {len(x)} and {len(y)} seeds"
+        arrangements = math.comb(len(x) + len(y), len(x))
+    row = {"test": test, "difference": float(difference), "low": float(low), "high": float(high)}
+    finite = np.isfinite([*x, *y]).all()
+    row["p"] = min(1.0, 2 * float(share)) if finite else math.nan
+    row["least_p"] = 2 / arrangements
     return row
 
 
@@ -129,16 +136,20 @@ def score_table(rows: list[Row], score: str, options) -> list[dict]:
     """One row per environment and exp_name. Besides the score: the mean over seeds of every other final metric."""
     others = {row.metric for row in rows}
     others -= {score, CURVE, EVALUATION, CLOCK, MISSING, options.metric}
-    order = sorted(others, key=lambda name: (SUMMARY.index(name) if name in SUMMARY else 99, name))
+    first = [metric for metric in SUMMARY if metric in others]
+    order = first + sorted(others - set(first))
     finals = {metric: finals_of(rows, metric) for metric in order}
     table = []
     for (env_id, name), seeds in finals_of(rows, score).items():
         values = np.array(list(seeds.values()))
-        low, high = map(float, interval(values, options))
+        low, high = interval(values, options)
         row = {"env_id": env_id, "exp_name": name, "seeds": len(values)}
-        row |= {options.statistic: float(aggregate(values, options.statistic))}
-        row |= {"low": low, "high": high, "median": median(values)}
-        row |= {"worst_run": min(values), "best_run": max(values)}
+        row[options.statistic] = float(aggregate(values, options.statistic))
+        row["low"] = float(low)
+        row["high"] = float(high)
+        row["median"] = median(values)
+        row["worst_run"] = min(values)
+        row["best_run"] = max(values)
         for metric in order:
             there = finals[metric].get((env_id, name), {})
             if there:  # a mean over some of the seeds would pass for one over all
@@ -172,12 +183,15 @@ def markdown(lines: list[dict]) -> str:
 
 def write_tables(stem: Path, scores, comparisons, score: str, lacks: list[str], options) -> None:
     for name, table in (("scores", scores), ("comparisons", comparisons)):
-        table = [row | ({"set": "incomplete"} if lacks else {}) for row in table]
+        if lacks:
+            table = [row | {"set": "incomplete"} for row in table]
         columns = list(dict.fromkeys(column for row in table for column in row))
-        cells = [[row.get(column, "") for column in columns] for row in table]
-        rounded = [[f"{x:.6g}" if isinstance(x, float) else x for x in row] for row in cells]
+        cells = []
+        for row in table:
+            values = [row.get(column, "") for column in columns]
+            cells.append([f"{x:.6g}" if isinstance(x, float) else x for x in values])
         if table:
-            write_csv(stem.with_name(f"{stem.name}_{name}.csv"), columns, rounded)
+            write_csv(stem.with_name(f"{stem.name}_{name}.csv"), columns, cells)
     statistic = {"mean": "mean", "iqm": "IQM"}[options.statistic]
     extra = [name for name in SHOWN if any(name in row for row in scores)][:2]
     lines = []

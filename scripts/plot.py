@@ -36,7 +36,6 @@ from common import check  # noqa: E402
 from compare import aggregate, comparison_table, interval, score_table, write_tables  # noqa: E402
 from results import CLOCK, CURVE, EVALUATION, Row, curves_of, finals_of  # noqa: E402
 
-SCORES = ("eval_return_mean", "sps")  # the score of a set is the first of these that it has
 WORDS = {CURVE: "training return", EVALUATION: "evaluation return", "sps": "steps per second"}
 WORDS |= {"eval_return_mean": "evaluation return", "mean": "mean", "iqm": "interquartile mean"}
 MOST = 6  # experiments in one panel
@@ -83,32 +82,46 @@ class Options:
 
 def display(exp_name: str, options: Options) -> str:
     """What figures call an experiment: as --labels says, or its algorithm and what else its exp_name says."""
-    labels = dict(label.rsplit("=", 1) for label in options.labels)
+    for label in options.labels:
+        name, text = label.rsplit("=", 1)
+        if name == exp_name:
+            return text
     first, *words = re.split(r"(?<!\de)-|_", exp_name)  # 5e-4 is one word
     if first in FAMILIES:
-        words = [word for word in words if word not in (first, "continuous", "atari", "pixels")]
-    text = " ".join(FAMILIES.get(word, [word])[0] for word in (first, *words))
-    return labels.get(exp_name, text)
+        implied = (first, "continuous", "atari", "pixels")
+        words = [word for word in words if word not in implied]
+    names = [FAMILIES.get(word, [word])[0] for word in (first, *words)]
+    return " ".join(names)
+
+
+def shaded(colour: str, shade: float) -> tuple[float, ...]:
+    """The colour, on its way to white (0 to 1) or to black (0 to -1)."""
+    from matplotlib.colors import to_rgb
+
+    if shade < 0:
+        return tuple(x * (1 + shade) for x in to_rgb(colour))
+    return tuple(x + shade * (1 - x) for x in to_rgb(colour))
 
 
 def looks(exp_names, options: Options) -> dict[str, dict]:
     """exp_name -> label, colour and line style: one colour an algorithm, variants in shades of it."""
-    from matplotlib.colors import to_rgb
-
-    counts, drawn = Counter(), {}
-    found = {name: display(name, options) for name in sorted(set(exp_names))}
-    for name, label in sorted(found.items(), key=lambda item: item[::-1]):
+    labels = {name: display(name, options) for name in exp_names}
+    counts = Counter()
+    drawn = {}
+    for name in sorted(labels, key=lambda name: (labels[name], name)):
+        if labels[name] in drawn:
+            continue
         family = re.split("[-_]", name)[0]
-        stranger = family not in FAMILIES
-        colour = OTHERS[counts[""] % len(OTHERS)] if stranger else FAMILIES[family][1]
-        i = 0 if stranger else counts[family]
-        if label not in drawn:
-            counts["" if stranger else family] += 1
-            shade = SHADES[i % len(SHADES)]
-            rgb = [x + shade * (1 - x) if shade > 0 else x * (1 + shade) for x in to_rgb(colour)]
-            style = STYLES[i % len(STYLES)]
-            drawn[label] = {"label": label, "color": tuple(rgb), "linestyle": style}
-    return {name: drawn[label] for name, label in found.items()}
+        if family in FAMILIES:
+            place = counts[family]
+            colour = FAMILIES[family][1]
+        else:
+            family, place = "", 0
+            colour = OTHERS[counts[family] % len(OTHERS)]
+        counts[family] += 1
+        look = {"label": labels[name], "color": shaded(colour, SHADES[place % len(SHADES)])}
+        drawn[labels[name]] = look | {"linestyle": STYLES[place % len(STYLES)]}
+    return {name: drawn[labels[name]] for name in sorted(labels)}
 
 
 def canvas(panels: int, most: int = 4, height: float = 0):
@@ -122,7 +135,8 @@ def canvas(panels: int, most: int = 4, height: float = 0):
     matplotlib.rcParams |= {"axes.spines.top": False, "axes.spines.right": False}
     columns = min(most, {1: 1, 2: 2, 4: 2, 7: 4, 8: 4}.get(panels, 3))
     lines = -(-panels // columns)
-    height = height or {1: 3.2, 2: 2.5, 3: 2.1, 4: 1.9}[columns]
+    if not height:
+        height = {1: 3.2, 2: 2.5, 3: 2.1, 4: 1.9}[columns]
     figure = Figure(figsize=(8, height * lines + 0.6), layout="constrained")
     axes = figure.subplots(lines, columns, squeeze=False)
     for axis in axes.flat[panels:]:
@@ -134,12 +148,16 @@ def save(figure, files: list[Path], caption: str, lacks: list[str], look: dict) 
     """Write the figure with its legend and, below, what it shows."""
     from matplotlib.lines import Line2D
 
-    handles = {one["label"]: Line2D([], [], lw=2.5, **one) for one in look.values()}
+    handles = {}
+    for one in look.values():
+        handles[one["label"]] = Line2D([], [], lw=2.5, **one)
     if handles:
-        columns = max(1, min(len(handles), 110 // (max(map(len, handles)) + 8)))
+        width = max(map(len, handles)) + 8
+        columns = max(1, min(len(handles), 110 // width))
         entries = list(handles.values())
         figure.legend(handles=entries, loc="outside upper left", ncols=columns, frameon=False)
-    caption = f"INCOMPLETE SET, see its table. {caption}" if lacks else caption
+    if lacks:
+        caption = f"INCOMPLETE SET, see its table. {caption}"
     figure.supxlabel(caption, x=0.01, ha="left", size=8, color="red" if lacks else "0.3")
     for file in files:
         metadata = {".png": {"Software": None, "Description": caption}}
@@ -149,7 +167,8 @@ def save(figure, files: list[Path], caption: str, lacks: list[str], look: dict) 
 
 
 def both(stem: Path, kind: str) -> list[Path]:
-    return [stem.with_name(f"{stem.name}_{kind}.{suffix}") for suffix in ("png", "pdf")]
+    base = f"{stem.name}_{kind}"
+    return [stem.with_name(f"{base}.png"), stem.with_name(f"{base}.pdf")]
 
 
 def describe(counts: list[int], options: Options) -> str:
@@ -183,10 +202,13 @@ def summarise(rows: list[Row], options: Options, minutes: bool = False) -> dict:
                 x = np.interp(x, *np.array(clocks[key][seed]).T) / 60
             runs.append((x, y))
         start = max(x[0] for x, _ in runs)
-        end = (max if minutes else min)(x[-1] for x, _ in runs)
+        ends = [x[-1] for x, _ in runs]
+        end = max(ends) if minutes else min(ends)
         grid = np.linspace(start, end, options.bins) if start < end else np.empty(0)
         values = np.array([np.interp(grid, x, y) for x, y in runs])
-        result[key] = (runs, grid, aggregate(values, options.statistic), *interval(values, options))
+        middle = aggregate(values, options.statistic)
+        low, high = interval(values, options)
+        result[key] = (runs, grid, middle, low, high)
     return result
 
 
@@ -334,8 +356,6 @@ def draw_aggregate(stem: Path, rows: list[Row], score: str, lacks, options: Opti
 
     scales, finals = results.read_scales(options.normalise), finals_of(rows, score)
     env_ids = sorted({env_id for env_id, _ in finals})
-    unknown = [env_id for env_id in env_ids if env_id not in scales]
-    check(not unknown, f"--normalise {options.normalise} has no {', '.join(unknown)}")
     random, reference = np.array([scales[env_id] for env_id in env_ids]).T
     matrices = {}
     for name in sorted({name for _, name in finals}):
@@ -424,7 +444,6 @@ def write_set(stem: Path, rows: list[Row], score: str, lacks: list[str], options
         write_page(stem.with_name(f"{stem.name}.html"), curves, lacks, options)
     if options.minutes:
         minutes = summarise(rows, options, minutes=True)
-        check(minutes, f"{stem.name} has no {CLOCK}, which --minutes needs")
         draw_curves(both(stem, "minutes"), minutes, "minutes of training", lacks, options)
     if score == "sps":
         draw_speed(stem, rows, lacks, options)
@@ -435,38 +454,14 @@ def write_set(stem: Path, rows: list[Row], score: str, lacks: list[str], options
     print(f"# {stem}\n\n{stem.with_name(f'{stem.name}.md').read_text()}")
 
 
-def select(name: str, rows: list[Row], options: Options) -> tuple[list[Row], str]:
-    """The rows of the wanted exp_names and env_ids, and the metric that is their score."""
-    for flag, column in (("exp_names", "exp_name"), ("env_ids", "env_id")):
-        wanted, there = getattr(options, flag), {getattr(row, column) for row in rows}
-        unknown = [word for word in wanted if word not in there]
-        check(not unknown, f"{name} has no {' '.join(unknown)} (--{flag.replace('_', '-')})")
-        rows = [row for row in rows if getattr(row, column) in (wanted or there)]
+def check_set(name: str, rows: list[Row], options: Options) -> None:
     metrics = {row.metric for row in rows}
-    score = next((score for score in SCORES if score in metrics), SCORES[0])
-    keys = Counter(row[:3] for row in rows if row.metric == score)
-    twice = [" ".join(map(str, key)) for key, count in keys.items() if count > 1]
-    check(not twice, f"{name} has more than one {score} of {'; '.join(twice)}")
-    return rows, score
-
-
-def refuse(name: str, rows: list[Row], score: str, left_out: list[str], options: Options):
-    """The rows that may be drawn, what is missing from them, and whether something was refused, which is named."""
-    found = results.problems(rows, score)
-    lacks = [line for _, line in found] if options.allow_incomplete else []
-    refused = left_out + [line for _, line in found if not options.allow_incomplete]
-    if refused:
-        words = "--allow-incomplete averages what is there and marks it"
-        print(f"plot.py: {name} is incomplete; {words}", *refused, sep="\n  ", file=sys.stderr)
-    if not lacks:
-        barred = {env_id for env_id, _ in found}
-        rows = [row for row in rows if not barred & {row.env_id, "?"}]
-    finals = finals_of(rows, score)
-    check(finals or refused, f"{name} has no finished run of these exp_names and env_ids")
-    few = min(map(len, finals.values()), default=4)
-    is_enough = options.statistic == "mean" or few > 3
-    check(is_enough, f"--statistic iqm cuts nothing off {few} seeds; it needs 4")
-    return (rows if finals else []), lacks, bool(refused)
+    check(options.metric in (CURVE, *metrics), f"{name} has no {options.metric} (--metric)")
+    check(CLOCK in metrics or not options.minutes, f"{name} has no {CLOCK}, which --minutes needs")
+    if options.normalise:
+        there = results.read_scales(options.normalise)
+        unknown = sorted({row.env_id for row in rows} - set(there))
+        check(not unknown, f"--normalise {options.normalise} has no {', '.join(unknown)}")
 
 
 def check_options(options: Options, folders: list[Path], files: list[Path]) -> None:
@@ -503,8 +498,10 @@ def main(options: Options) -> None:
     check(len(sets) == 1 or not options.figure, "--figure takes one set of runs, or one CSV file")
     ready, failed = [], False
     for file, rows, left_out in sets:
-        rows, score = select(file.stem, rows, options)
-        rows, lacks, refused = refuse(file.stem, rows, score, left_out, options)
+        rows, score = results.select(file.stem, rows, options)
+        rows, lacks, refused = results.refuse(file.stem, rows, score, left_out, options)
+        if rows:
+            check_set(file.stem, rows, options)
         ready.append((file, rows, score, lacks))
         failed = failed or refused
     if failed and (files or options.export):

@@ -9,7 +9,8 @@ import csv
 import json
 import math
 import struct
-from collections import defaultdict
+import sys
+from collections import Counter, defaultdict
 from pathlib import Path
 from statistics import fmean, median
 from typing import NamedTuple
@@ -23,6 +24,7 @@ ENTROPY = "losses/entropy"
 MISSING = "missing"
 SUMMARY = ("eval_return_mean", "eval_return_std", "eval_return_median", "eval_return_min")
 SUMMARY += ("best_return_mean", "train_return_last100", "sps", "wall_time_s")
+SCORES = ("eval_return_mean", "sps")  # the score of a set is the first of these that it has
 PAUSE = 600  # seconds without a log
 # flags in which the runs of one experiment may differ
 APART = ("seed", "runs_dir", "resume", "track", "wandb_project_name", "wandb_entity")
@@ -86,7 +88,8 @@ def read_curve(run: Path, total_timesteps: int, bins: int, metric: str = CURVE) 
     for tag in dict.fromkeys((CURVE, EVALUATION, metric)):
         groups = defaultdict(list)
         for point in scalars.get(tag, ()):
-            groups[min(point[0] * bins // total_timesteps, bins - 1)].append(point)
+            place = point[0] * bins // total_timesteps
+            groups[min(place, bins - 1)].append(point)
         for _, points in sorted(groups.items()):
             step, seconds, value = map(fmean, zip(*points))
             rows.append((round(step), tag, value))
@@ -117,8 +120,13 @@ def read_run(run: Path, bins: int, metric: str) -> tuple[dict, list[Row]]:
 
 def find(folder: Path, *names: str) -> list[Path]:
     """Files of these names in the folder, but not below a name that begins with a dot."""
-    files = [file for name in names for file in folder.rglob(name)]
-    return [f for f in files if all(part[0] != "." for part in f.relative_to(folder).parts)]
+    found = []
+    for name in names:
+        for file in folder.rglob(name):
+            parts = file.relative_to(folder).parts
+            if not any(part.startswith(".") for part in parts):
+                found.append(file)
+    return found
 
 
 def started(run: Path) -> float:
@@ -219,24 +227,29 @@ def write_csv(file: Path, columns, rows) -> None:
 
 
 def export(file: Path, rows: list[Row]) -> None:
-    rows = [row._replace(value=f"{row.value:.8g}") for row in rows]
-    rows.sort(key=lambda row: (*row[:2], str(row.seed).zfill(9), row.metric, row.step))
-    write_csv(file, Row._fields, rows)
+    def order(row: Row) -> tuple:
+        return row.exp_name, row.env_id, str(row.seed).zfill(9), row.metric, row.step
+
+    rounded = [row._replace(value=f"{row.value:.8g}") for row in sorted(rows, key=order)]
+    write_csv(file, Row._fields, rounded)
 
 
 def curves_of(rows: list[Row], metric: str) -> dict[tuple[str, str], dict[int, list[tuple]]]:
     """(env_id, exp_name) -> seed -> [(step, value), ...] of one metric, all sorted."""
-    groups = defaultdict(lambda: defaultdict(list))
-    for row in sorted(rows, key=lambda row: (row.env_id, row.exp_name, str(row.seed).zfill(9))):
-        if row.metric == metric:
-            groups[row.env_id, row.exp_name][row.seed].append((row.step, row.value))
-    return {key: {s: sorted(points) for s, points in groups[key].items()} for key in groups}
+    ours = [row for row in rows if row.metric == metric]
+    curves = {}
+    for row in sorted(ours, key=lambda row: (row.env_id, row.exp_name, row.seed, row.step)):
+        seeds = curves.setdefault((row.env_id, row.exp_name), {})
+        seeds.setdefault(row.seed, []).append((row.step, row.value))
+    return curves
 
 
 def finals_of(rows: list[Row], metric: str) -> dict[tuple[str, str], dict[int, float]]:
     """(env_id, exp_name) -> seed -> the last value of one metric."""
-    curves = curves_of(rows, metric)
-    return {key: {s: points[-1][1] for s, points in curves[key].items()} for key in curves}
+    finals = {}
+    for key, seeds in curves_of(rows, metric).items():
+        finals[key] = {seed: points[-1][1] for seed, points in seeds.items()}
+    return finals
 
 
 def problems(rows: list[Row], score: str) -> list[tuple[str, str]]:
@@ -262,3 +275,39 @@ def problems(rows: list[Row], score: str) -> list[tuple[str, str]]:
                 listing = " ".join(map(str, lacking))
                 found.append((env_id, f"{name} on {env_id} has no {metric} of seeds {listing}"))
     return found
+
+
+def select(name: str, rows: list[Row], options) -> tuple[list[Row], str]:
+    """The rows of the wanted exp_names and env_ids, and the metric that is their score."""
+    for flag, column in (("exp_names", "exp_name"), ("env_ids", "env_id")):
+        wanted = getattr(options, flag)
+        there = {getattr(row, column) for row in rows}
+        unknown = [word for word in wanted if word not in there]
+        check(not unknown, f"{name} has no {' '.join(unknown)} (--{flag.replace('_', '-')})")
+        if wanted:
+            rows = [row for row in rows if getattr(row, column) in wanted]
+    metrics = {row.metric for row in rows}
+    score = next((score for score in SCORES if score in metrics), SCORES[0])
+    keys = Counter(row[:3] for row in rows if row.metric == score)
+    twice = [" ".join(map(str, key)) for key, count in keys.items() if count > 1]
+    check(not twice, f"{name} has more than one {score} of {'; '.join(twice)}")
+    return rows, score
+
+
+def refuse(name: str, rows: list[Row], score: str, left_out: list[str], options):
+    """The rows that may be drawn, what is missing from them, and whether something was refused, which is named."""
+    found = problems(rows, score)
+    lacks = [line for _, line in found] if options.allow_incomplete else []
+    refused = left_out + [line for _, line in found if not options.allow_incomplete]
+    if refused:
+        words = "--allow-incomplete averages what is there and marks it"
+        print(f"plot.py: {name} is incomplete; {words}", *refused, sep="\n  ", file=sys.stderr)
+    if not lacks:
+        barred = {env_id for env_id, _ in found}
+        rows = [row for row in rows if not barred & {row.env_id, "?"}]
+    finals = finals_of(rows, score)
+    check(finals or refused, f"{name} has no finished run of these exp_names and env_ids")
+    few = min(map(len, finals.values()), default=4)
+    is_enough = options.statistic == "mean" or few > 3
+    check(is_enough, f"--statistic iqm cuts nothing off {few} seeds; it needs 4")
+    return (rows if finals else []), lacks, bool(refused)
