@@ -620,6 +620,7 @@ def test_run_folders_one_by_one(call, tmp_path):
     )
     pattern = sorted(map(str, runs.glob("*__ppo__*")))
     assert call(*pattern, "--output", "a", cwd=tmp_path)[0] == 0  # rpo was not asked for
+    assert call(runs, "--exp-names", "ppo", "--output", "c", cwd=tmp_path)[0] == 0  # nor .old
     status, _, err = call(*sorted(map(str, runs.glob("E*"))), "--output", "b", cwd=tmp_path)
     assert status == 1 and "rpo on E-v1 with seed 3 is not finished" in err
     assert err.count("not finished") == 1
