@@ -499,7 +499,7 @@ def test_curves_over_a_setting():
 
 
 def test_speed_bars(drawn, monkeypatch):
-    """Rounds at 10, 20, 60 against 5, 10, 6 and 1, 1, 9: the second peer setting has the lesser median; ratios 2, 2, 10.
+    """Rounds at 10, 20, 60 against 5, 10, 6, and 1, 1, 9 of the slower setting; the ratios are 2, 2, 10.
     Would break: a ratio of medians across rounds that is no median of ratios, the slower setting, the bare bar."""
     kept = {}
     monkeypatch.setattr(plot, "draw_rows", lambda files, panels, *rest: kept.update(panels))
