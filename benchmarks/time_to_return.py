@@ -1,8 +1,8 @@
 """Minutes and steps that finished runs took to a return: python benchmarks/time_to_return.py runs
 
 A run reaches a return when the episodes that ended in its last 20,000 training steps have that mean. The clock is the
-run's own, from the opening of its log: imports are not in it, compilation is. A run that never gets there counts with
-its whole length and is marked. Ratios are taken between runs of one seed, ours first.
+run's own, from the opening of its log: compilation is in it; imports, evaluations and pauses are not. A run that never
+gets there counts with its whole length and is marked. Ratios are taken between runs of one seed, ours first.
 """
 
 import csv
@@ -16,7 +16,7 @@ from statistics import mean, median
 import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-import plot  # noqa: E402
+import results  # noqa: E402
 
 GOALS = {
     "HalfCheetah-v5": 3000.0,
@@ -54,12 +54,12 @@ def read(run: Path, window: int) -> dict | None:
         return None
     total = summary["total_timesteps"]
     points = defaultdict(dict)
-    for step, metric, value in plot.read_curve(run, total, bins=max(1, total // 1000)):
+    for step, metric, value in results.read_curve(run, total, bins=max(1, total // 1000)):
         points[step][metric] = value
     curve = [
-        (step, point[plot.CLOCK], point[plot.CURVE])
+        (step, point[results.CLOCK], point[results.CURVE])
         for step, point in sorted(points.items())
-        if plot.CURVE in point
+        if results.CURVE in point
     ]
     if not curve:
         raise SystemExit(f"time_to_return.py: {run} has no training returns")

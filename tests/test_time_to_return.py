@@ -37,7 +37,7 @@ def test_time_to():
 def test_table_and_csv(tmp_path, capsys, monkeypatch):
     """Would break: a run that never gets there counted as fast, ratios of other seeds, a lost mark."""
     monkeypatch.setattr(
-        time_to_return.plot, "read_curve", lambda run, total, bins: CURVES[run.name]
+        time_to_return.results, "read_curve", lambda run, total, bins: CURVES[run.name]
     )
     CURVES = {}
     for side, seed, minutes, value in [
@@ -49,8 +49,8 @@ def test_table_and_csv(tmp_path, capsys, monkeypatch):
         run = make_run(tmp_path, side, seed, [value] * minutes)
         step = 1000 * minutes
         CURVES[run.name] = [
-            (step, time_to_return.plot.CURVE, float(value)),
-            (step, time_to_return.plot.CLOCK, 60.0 * minutes),
+            (step, time_to_return.results.CURVE, float(value)),
+            (step, time_to_return.results.CLOCK, 60.0 * minutes),
         ]
     make_run(tmp_path, "ppo_continuous", 1, [5.0], env_id="Swimmer-v5")  # has no goal
     output = tmp_path / "out.csv"

@@ -1,0 +1,212 @@
+"""Statistics of runs: intervals over seeds, comparisons of two experiments, and the tables of both.
+
+Intervals are 95 % percentile intervals of the bootstrap over seeds (Agarwal et al. 2021, arXiv:2108.13264; of one
+environment their stratified bootstrap is the plain one). Two experiments with the same seeds are paired: the interval
+resamples pairs, p is of a sign-flip test. With other seeds p is of a permutation test. Both try all 2^n flips or
+C(n + m, n) regroupings up to 20,000, else 20,000 random ones. p is two-sided, and corrected for the comparisons of the
+table (Holm 1979). Where even its least value, 2 in 2^n or in C(n + m, n), is above 0.05, the verdict is "too few to
+test", and the comparison takes no part in the correction.
+
+`options` has statistic ("mean" or "iqm"), bootstrap_reps, baseline and metric, as in plot.py.
+"""
+
+import math
+from itertools import combinations, product
+from pathlib import Path
+from statistics import fmean, median
+
+import numpy as np
+from results import CLOCK, CURVE, EVALUATION, MISSING, SUMMARY, Row, finals_of, write_csv
+
+# the Markdown table has the first two of these that the set has, the CSV file has everything
+SHOWN = ("best_return_mean", "falls_percent", "return_of_worst_tenth", "memory_mib")
+SHOWN += ("train_return_last100", "wall_time_s")
+MANY = 20_000  # arrangements of a test; where there are more, random ones
+COVERAGE = """Worst and best run are over seeds; a column without an interval is a mean over seeds. On so few seeds a
+percentile bootstrap interval is too narrow: of normal scores it holds the true mean in 74 % of cases with 3 seeds, 83 %
+with 5, 89 % with 10 (benchmarks/coverage.py)."""
+HOLM = """p is corrected by Holm's method for the number of comparisons that can be tested: {}. "Too few to test": so
+few seeds cannot give a p below 0.05, whatever they score."""
+
+
+def aggregate(values: np.ndarray, statistic: str, axis: int = 0) -> np.ndarray:
+    """The mean over runs, or the interquartile mean: a quarter of the runs is cut off at each end."""
+    runs = values.shape[axis]
+    cut = runs // 4 if statistic == "iqm" else 0
+    return np.sort(values, axis).take(range(cut, runs - cut), axis).mean(axis)
+
+
+def resample(values: np.ndarray, options, seed: int = 0) -> np.ndarray:
+    """The statistic of each bootstrap resample of the runs: (runs, ...) -> (resamples, ...)."""
+    size = (options.bootstrap_reps, len(values))
+    drawn = np.random.RandomState(seed).randint(0, len(values), size)  # as rliable draws
+    return aggregate(values[drawn], options.statistic, axis=1)
+
+
+def interval(values: np.ndarray, options) -> np.ndarray:
+    """Ends of the 95 % interval, (runs, ...) -> (2, ...); NaN for one run: it has no spread."""
+    if len(values) < 2:
+        return np.full((2, *values.shape[1:]), math.nan)
+    return np.percentile(resample(values, options), (2.5, 97.5), axis=0)
+
+
+def rearranged(x: np.ndarray, y: np.ndarray, paired: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The runs of two experiments in all arrangements that are as likely where the experiments do not differ, or in
+    MANY random ones: (arrangements, runs) each. In a pair the two scores swap, else every run may change sides."""
+    generator = np.random.default_rng(0)
+    runs = np.concatenate([x, y])
+    if paired:
+        swap = generator.random((MANY, len(x))) < 0.5
+        if 2 ** len(x) <= MANY:
+            swap = np.array(list(product((False, True), repeat=len(x))))
+        return np.where(swap, y, x), np.where(swap, x, y)
+    everyone = range(len(runs))
+    order = generator.permuted(np.tile(everyone, (MANY, 1)), axis=1)
+    if math.comb(len(runs), len(x)) <= MANY:
+        firsts = list(combinations(everyone, len(x)))
+        order = np.array([(*first, *(i for i in everyone if i not in first)) for first in firsts])
+    return runs[order[:, : len(x)]], runs[order[:, len(x) :]]
+
+
+def compare(a: dict[int, float], b: dict[int, float], options) -> dict:
+    """Of the scores by seed of two experiments: the difference a - b, its interval, p, and the least p that a test of
+    so many seeds can give. Swapping the scores of a pair flips the sign of its difference."""
+    paired = set(a) == set(b)
+    x = np.array([a[seed] for seed in sorted(a)])
+    y = np.array([b[seed] for seed in sorted(b)])
+    draws = resample(x, options) - resample(y, options, seed=0 if paired else 1)
+    low, high = np.percentile(draws, (2.5, 97.5))
+    difference = aggregate(x, options.statistic) - aggregate(y, options.statistic)
+    ours, theirs = rearranged(x, y, paired)
+    others = aggregate(ours, options.statistic, 1) - aggregate(theirs, options.statistic, 1)
+    slack = 1e-9 * np.abs([*x, *y]).max()  # sums in another order are not equal to the last bit
+    above = (others >= difference - slack).mean()
+    below = (others <= difference + slack).mean()
+    share = max(min(above, below), 1 / (len(others) + 1))
+    if paired:
+        test = f"paired, {len(x)} seeds"
+        arrangements = 2 ** len(x)
+    else:
+        test = f"unpaired, {len(x)} and {len(y)} seeds"
+        arrangements = math.comb(len(x) + len(y), len(x))
+    row = {"test": test, "difference": float(difference), "low": float(low), "high": float(high)}
+    finite = np.isfinite([*x, *y]).all()
+    row["p"] = min(1.0, 2 * float(share)) if finite else math.nan
+    row["least_p"] = 2 / arrangements
+    return row
+
+
+def holm(ps: list[float]) -> list[float]:
+    """Of m values, the k-th least times m - k + 1, but never below the one before it."""
+    corrected = [math.nan] * len(ps)
+    bound = 0.0
+    for rank, i in enumerate(sorted(range(len(ps)), key=lambda i: ps[i])):
+        bound = max(bound, min(1.0, ps[i] * (len(ps) - rank)))
+        corrected[i] = bound
+    return corrected
+
+
+def comparison_table(rows: list[Row], score: str, options) -> list[dict]:
+    """Pairs of exp_names in one environment with two runs each, or each exp_name against the baseline."""
+    scores, table = finals_of(rows, score), []
+    for env_id in dict.fromkeys(env_id for env_id, _ in scores):
+        names = [name for env, name in scores if env == env_id and len(scores[env, name]) > 1]
+        first = options.baseline or (names[0] if len(names) > 4 else "")
+        pairs = list(combinations(names, 2))
+        if first in names:
+            pairs = [(first, name) for name in names if name != first]
+        for against, name in pairs:
+            row = {"env_id": env_id, "exp_name": name, "against": against}
+            row |= compare(scores[env_id, name], scores[env_id, against], options)
+            table.append(row | {"p_holm": math.nan, "verdict": "not tested"})
+    tested = [row for row in table if row["least_p"] <= 0.05 and math.isfinite(row["p"])]
+    bounds = holm(
+        [row["least_p"] for row in tested]
+    )  # as if every comparison were as clear as can be
+    for row, p, least in zip(tested, holm([row["p"] for row in tested]), bounds):
+        row |= {"p_holm": p, "least_p": least}
+        row["verdict"] = "significant" if p < 0.05 else "not significant"
+    for row in table:
+        if row["least_p"] > 0.05:
+            row["verdict"] = f"too few to test (least p {row['least_p']:.3g})"
+    return table
+
+
+def score_table(rows: list[Row], score: str, options) -> list[dict]:
+    """One row per environment and exp_name. Besides the score: the mean over seeds of every other final metric."""
+    others = {row.metric for row in rows}
+    others -= {score, CURVE, EVALUATION, CLOCK, MISSING, options.metric}
+    first = [metric for metric in SUMMARY if metric in others]
+    order = first + sorted(others - set(first))
+    finals = {metric: finals_of(rows, metric) for metric in order}
+    table = []
+    for (env_id, name), seeds in finals_of(rows, score).items():
+        values = np.array(list(seeds.values()))
+        low, high = interval(values, options)
+        row = {"env_id": env_id, "exp_name": name, "seeds": len(values)}
+        row[options.statistic] = float(aggregate(values, options.statistic))
+        row["low"] = float(low)
+        row["high"] = float(high)
+        row["median"] = median(values)
+        row["worst_run"] = min(values)
+        row["best_run"] = max(values)
+        for metric in order:
+            there = finals[metric].get((env_id, name), {})
+            if there:  # a mean over some of the seeds would pass for one over all
+                row[metric] = fmean(there.values()) if set(there) == set(seeds) else math.nan
+        table.append(row)
+    return table
+
+
+def short(value) -> str:
+    """A number for a table: no exponent, and no more digits than anybody reads."""
+    if isinstance(value, str | int):
+        return str(value)
+    if math.isnan(value):
+        return "n/a"
+    if abs(value) >= 10:
+        return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.1f}"
+    return f"{value:.2f}" if abs(value) >= 0.1 or not value else f"{value:.2g}"
+
+
+def with_interval(row: dict, middle: str) -> str:
+    return f"{short(row[middle])} [{short(row['low'])}, {short(row['high'])}]"
+
+
+def markdown(lines: list[dict]) -> str:
+    """A table whose columns are the keys of its lines; numbers and intervals stand to the right."""
+    words = ("env_id", "exp_name", "against", "test", "verdict")
+    rule = ["---" if title in words else "--:" for title in lines[0]]
+    cells = [list(lines[0]), rule, *(map(short, line.values()) for line in lines)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
+def write_tables(stem: Path, scores, comparisons, score: str, lacks: list[str], options) -> None:
+    for name, table in (("scores", scores), ("comparisons", comparisons)):
+        if lacks:
+            table = [row | {"set": "incomplete"} for row in table]
+        columns = list(dict.fromkeys(column for row in table for column in row))
+        cells = []
+        for row in table:
+            values = [row.get(column, "") for column in columns]
+            cells.append([f"{x:.6g}" if isinstance(x, float) else x for x in values])
+        if table:
+            write_csv(stem.with_name(f"{stem.name}_{name}.csv"), columns, cells)
+    statistic = {"mean": "mean", "iqm": "IQM"}[options.statistic]
+    extra = [name for name in SHOWN if any(name in row for row in scores)][:2]
+    lines = []
+    for row in scores:
+        line = {name: row[name] for name in ("env_id", "exp_name", "seeds")}
+        line[f"{score}: {statistic} [95 %]"] = with_interval(row, options.statistic)
+        line["worst and best run"] = f"{short(row['worst_run'])}, {short(row['best_run'])}"
+        lines.append(line | {name: row.get(name, "") for name in extra})
+    texts = [f"**Incomplete set**: {line}." for line in lacks] + [markdown(lines), COVERAGE]
+    lines = []
+    for row in comparisons:
+        line = {name: row[name] for name in ("env_id", "exp_name", "against", "test")}
+        line[f"{statistic} difference [95 %]"] = with_interval(row, "difference")
+        lines.append(line | {"p (Holm)": row["p_holm"], "verdict": row["verdict"]})
+    if lines:
+        tested = sum(math.isfinite(row["p_holm"]) for row in comparisons)
+        texts += [markdown(lines), HOLM.format(tested)]
+    stem.with_name(f"{stem.name}.md").write_text("\n\n".join(texts) + "\n")
