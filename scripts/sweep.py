@@ -43,6 +43,7 @@ from tqdm import tqdm
 
 # flags in which two runs may differ and still be the same run
 ELSEWHERE = ("runs_dir", "resume", "track", "wandb_project_name", "wandb_entity")
+KEYS = ("exp_name", "env_id", "seed")  # what tells the runs of a folder apart in sweep.json
 NEEDED = 50e6  # bytes that must be free on the disk for a run to start
 GRACE = 120  # seconds in which a run that is to end can save its checkpoint
 
@@ -172,15 +173,22 @@ def hold(file: Path, wait: bool = False) -> int | None:
     return descriptor
 
 
+def declared(runs_dir: Path) -> dict[tuple, dict]:
+    """(exp_name, env_id, seed) -> record of every run that a sweep has declared in this folder."""
+    runs = read_json(runs_dir / "sweep.json").get("runs", [])
+    keyed = [(tuple(run.get(key) for key in KEYS), run) for run in runs if isinstance(run, dict)]
+    return {key: run for key, run in keyed if None not in key}
+
+
 def declare(jobs: list[Job], runs_dir: Path) -> None:
     """Add the sweep's runs to sweep.json, by which scripts/plot.py knows a run that never left a folder."""
-    file, keys = runs_dir / "sweep.json", ("exp_name", "env_id", "seed")
+    file = runs_dir / "sweep.json"
     held = hold(runs_dir / ".sweep.lock", wait=True)
-    runs = {tuple(run[key] for key in keys): run for run in read_json(file).get("runs", [])}
+    runs = declared(runs_dir)
     for job in jobs:
-        record = {key: job.args[key] for key in keys}
+        record = {key: job.args[key] for key in KEYS}
         record |= {"script": str(job.script), "sha256": hashlib.sha256(job.text).hexdigest()}
-        runs[tuple(record[key] for key in keys)] = record | {"log": job.name}
+        runs[tuple(record[key] for key in KEYS)] = record | {"log": job.name}
     aside = file.with_suffix(".tmp")
     aside.write_text(json.dumps({"runs": list(runs.values())}, indent=1) + "\n")
     os.replace(aside, file)
@@ -368,20 +376,19 @@ def watch(futures, jobs: list[Job], stop: list[int]) -> None:
 def status(runs_dir: Path) -> int:
     """Print what has become of every run that a sweep declared in this folder, with the last words of those that run
     and the reasons of those that failed."""
-    declared = read_json(runs_dir / "sweep.json").get("runs", [])
-    check(declared, f"--status: no sweep was started in {runs_dir} (--runs-dir)")
-    keys = ("exp_name", "env_id", "seed")
+    runs = declared(runs_dir)
+    check(runs, f"--status: no sweep was started in {runs_dir} (--runs-dir)")
     complete = [summary for *_, summary in read_runs(runs_dir) if "eval_return_mean" in summary]
-    done = {tuple(summary["args"].get(key) for key in keys) for summary in complete}
+    done = {tuple(summary["args"].get(key) for key in KEYS) for summary in complete}
     states, words = [], []
-    for run in declared:
+    for key, run in runs.items():
         log = runs_dir / "logs" / f"{run.get('log', '')}.log"
         lock, last = log.with_suffix(".lock"), re.split("[\r\n]+", tail(log).strip())[-1]
         held = hold(lock) if lock.is_file() else -1
         if held is None:
             state = "running"
             words.append(f"running {log.stem}: {last}")
-        elif tuple(run[key] for key in keys) in done:
+        elif key in done:
             state = "done"
         elif last.startswith("= failed"):
             state = "failed"

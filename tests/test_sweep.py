@@ -644,9 +644,11 @@ def test_status(folder, capsys):
     finish(process, 143)
     sweep.main(sweep.Options(status=True), [])
     assert capsys.readouterr().out.splitlines()[3].split() == ["total", "1", "0", "1", "2"]
-    with pytest.raises(SystemExit):
-        sweep.main(sweep.Options(status=True, runs_dir=Path("nowhere")), [])
-    assert "no sweep was started in nowhere" in capsys.readouterr().err
+    for text in ('{"runs": [', "[1]", '{"runs": [1, {"seed": 1}]}'):
+        Path("runs/sweep.json").write_text(text)
+        with pytest.raises(SystemExit):
+            sweep.main(sweep.Options(status=True), [])
+        assert "no sweep was started in runs" in capsys.readouterr().err
 
 
 SBATCH = """#!/bin/sh
