@@ -10,6 +10,6 @@ both="--env-ids BreakoutNoFrameskip-v4 --seeds ${SEEDS:-1-3}"
 ours="--total-timesteps $steps --no-anneal-lr --no-clip-vloss --torch-threads 1 --device ${DEVICE:-auto}"
 
 python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --runs-dir "$runs" "$@" --jobs - <<JOBS
-$both --scripts algos/ppo_atari.py $runs/fire/fire_after_life.py -- $ours
+$both --scripts algos/ppo_atari.py "$runs/fire/fire_after_life.py" -- $ours
 $both --scripts benchmarks/sb3_atari.py -- --total-timesteps $steps --schedule-timesteps 1000000000
 JOBS

@@ -4,12 +4,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 runs="${RUNS:-runs}"
-copies="$runs/mistakes"  # in here the copies, one file a mistake: its name is that of the experiment
-rm -f "$copies"/*.py
 for name in done_cleared clip_around_return no_frame_skip; do
-  bash scripts/patched.sh "$name" "$copies"
+  bash scripts/patched.sh "$name" "$runs/mistakes" # one file a mistake: its name is that of the experiment
 done
 
-python scripts/sweep.py --scripts algos/ppo_atari.py "$copies"/*.py --env-ids PongNoFrameskip-v4 --seeds ${SEEDS:-1-3} \
-  --workers "${WORKERS:-$(nproc)}" --device "${DEVICE:-auto}" --runs-dir "$runs" "$@" -- \
-  --total-timesteps "${TIMESTEPS:-2500000}" --torch-threads 1
+python scripts/sweep.py --scripts algos/ppo_atari.py "$runs"/mistakes/{done_cleared,clip_around_return,no_frame_skip}.py \
+  --env-ids PongNoFrameskip-v4 --seeds ${SEEDS:-1-3} --workers "${WORKERS:-$(nproc)}" --device "${DEVICE:-auto}" \
+  --runs-dir "$runs" "$@" -- --total-timesteps "${TIMESTEPS:-2500000}" --torch-threads 1

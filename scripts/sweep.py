@@ -26,7 +26,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -45,6 +44,7 @@ from tqdm import tqdm
 ELSEWHERE = ("runs_dir", "resume", "track", "wandb_project_name", "wandb_entity")
 KEYS = ("exp_name", "env_id", "seed")  # what tells the runs of a folder apart in sweep.json
 NEEDED = 50e6  # bytes that must be free on the disk for a run to start
+EDITED = "the script was edited while the sweep was at work"
 GRACE = 120  # seconds in which a run that is to end can save its checkpoint
 
 
@@ -100,6 +100,12 @@ def same(job: Job, record: dict) -> bool:
     return found == wanted
 
 
+def has_checkpoint(folder: Path) -> bool:
+    """Whether it has one that is not empty, as a power cut may leave it."""
+    file = folder / "checkpoint.pt"
+    return file.is_file() and file.stat().st_size > 0
+
+
 def find(job: Job, runs) -> dict[str, list[Path]]:
     """The run's folders by what they are: done; half, with a checkpoint to go on from, the furthest first; empty, which
     never got anywhere; outdated, of another text of the script. Other folders are in none of these."""
@@ -109,13 +115,13 @@ def find(job: Job, runs) -> dict[str, list[Path]]:
         complete = same(job, summary) and "eval_return_mean" in summary
         if not complete and not same(job, config):
             continue
-        if not (folder / "checkpoint.pt").is_file() and not complete and not summary:
+        if not has_checkpoint(folder) and not summary:
             found["empty"].append(folder)
         elif not copy.is_file() or copy.read_bytes() != job.text:
             found["outdated"].append(folder)
         elif complete:
             found["done"].append(folder)
-        elif "resume" in job.args and (folder / "checkpoint.pt").is_file():
+        elif "resume" in job.args and has_checkpoint(folder):
             found["half"].append(folder)
     if len(found["half"]) > 1:
         found["half"].sort(key=lambda folder: -read_checkpoint(folder).get("global_step", -1))
@@ -150,6 +156,11 @@ def log_file(name: str, runs_dir: Path) -> Path:
     return runs_dir / "logs" / f"{name}.log"
 
 
+def lock_file(name: str, runs_dir: Path) -> Path:
+    (runs_dir / ".locks").mkdir(parents=True, exist_ok=True)
+    return runs_dir / ".locks" / f"{name}.lock"
+
+
 def tail(file: Path, after: int = 0) -> str:
     """The last 10 kB of a log, at most from this byte on; nothing, where it is gone."""
     try:
@@ -176,23 +187,27 @@ def hold(file: Path, wait: bool = False) -> int | None:
 def declared(runs_dir: Path) -> dict[tuple, dict]:
     """(exp_name, env_id, seed) -> record of every run that a sweep has declared in this folder."""
     runs = read_json(runs_dir / "sweep.json").get("runs", [])
+    runs = runs if isinstance(runs, list) else []
     keyed = [(tuple(run.get(key) for key in KEYS), run) for run in runs if isinstance(run, dict)]
     return {key: run for key, run in keyed if None not in key}
 
 
 def declare(jobs: list[Job], runs_dir: Path) -> None:
-    """Add the sweep's runs to sweep.json, by which scripts/plot.py knows a run that never left a folder."""
-    file = runs_dir / "sweep.json"
-    held = hold(runs_dir / ".sweep.lock", wait=True)
-    runs = declared(runs_dir)
-    for job in jobs:
-        record = {key: job.args[key] for key in KEYS}
-        record |= {"script": str(job.script), "sha256": hashlib.sha256(job.text).hexdigest()}
-        runs[tuple(record[key] for key in KEYS)] = record | {"log": job.name}
-    aside = file.with_suffix(".tmp")
-    aside.write_text(json.dumps({"runs": list(runs.values())}, indent=1) + "\n")
-    os.replace(aside, file)
-    os.close(held)
+    """Add the sweep's runs to sweep.json, by which scripts/plot.py knows a run that never left a folder. Ends the sweep
+    where the folder cannot be written to."""
+    file, aside = runs_dir / "sweep.json", runs_dir / "sweep.tmp"
+    try:
+        held = hold(lock_file("sweep.json", runs_dir), wait=True)
+        runs = declared(runs_dir)
+        for job in jobs:
+            record = {key: job.args[key] for key in KEYS}
+            record |= {"script": str(job.script), "sha256": hashlib.sha256(job.text).hexdigest()}
+            runs[tuple(record[key] for key in KEYS)] = record | {"log": job.name}
+        aside.write_text(json.dumps({"runs": list(runs.values())}, indent=1) + "\n")
+        os.replace(aside, file)
+        os.close(held)
+    except OSError as error:
+        check(False, f"--runs-dir {runs_dir} cannot be written to: {error.strerror}")
 
 
 # ---- on this machine -------------------------------------------------------------------------------------------------
@@ -256,7 +271,7 @@ def take(jobs: list[Job], runs_dir: Path, stop: list[int], guard: threading.Lock
             waiting = [job for job in jobs if job.state == "waiting" and not job.taken]
             for job in waiting:
                 try:
-                    held = hold(log_file(job.name, runs_dir).with_suffix(".lock"))
+                    held = hold(lock_file(job.name, runs_dir))
                 except OSError as error:  # the disk: nothing can be started
                     job.state, job.outcome = "failed", str(error)
                     continue
@@ -281,7 +296,7 @@ def settle(job: Job, code: int, said: str, runs_dir: Path) -> bool:
         score = read_json(folders[0] / "summary.json")["eval_return_mean"]
         job.state, job.outcome = "done", f"evaluation {score}"
     elif code == 0 and job.script.read_bytes() != job.text:
-        job.outcome = "the script was edited while the sweep was at work"
+        job.outcome = EDITED
     elif code == 0:
         job.outcome = "exit status 0, but no summary.json of this run"
     else:
@@ -300,7 +315,12 @@ def carry_out(job: Job, slot: int, held: int, run: Callable, options: Options, s
             free = shutil.disk_usage(options.runs_dir).free
             if free < NEEDED:
                 raise OSError(f"not started: {free / 1e6:.1f} MB free, {NEEDED / 1e6:.0f} needed")
+            if job.script.read_bytes() != job.text:
+                raise OSError(EDITED)
             code = run(job, slot, prepare(job, options.runs_dir), held)
+            if job.script.read_bytes() != job.text:  # a copy made since need not be what has run
+                for folder in find(job, read_runs(options.runs_dir))["outdated"]:
+                    (folder / job.script.name).unlink(missing_ok=True)
             if not settle(job, code, tail(log, before), options.runs_dir) or stop:
                 break
     except Exception as error:  # of the disk, above all
@@ -378,24 +398,27 @@ def status(runs_dir: Path) -> int:
     and the reasons of those that failed."""
     runs = declared(runs_dir)
     check(runs, f"--status: no sweep was started in {runs_dir} (--runs-dir)")
-    complete = [summary for *_, summary in read_runs(runs_dir) if "eval_return_mean" in summary]
-    done = {tuple(summary["args"].get(key) for key in KEYS) for summary in complete}
+    done = set()
+    for folder, _, summary in read_runs(runs_dir):
+        key = tuple((summary.get("args") or {}).get(name) for name in KEYS)
+        copy = folder / Path(runs.get(key, {}).get("script", "?")).name
+        if "eval_return_mean" in summary and copy.is_file():
+            if hashlib.sha256(copy.read_bytes()).hexdigest() == runs[key].get("sha256"):
+                done.add(key)
     states, words = [], []
     for key, run in runs.items():
         log = runs_dir / "logs" / f"{run.get('log', '')}.log"
-        lock, last = log.with_suffix(".lock"), re.split("[\r\n]+", tail(log).strip())[-1]
-        held = hold(lock) if lock.is_file() else -1
+        last = re.split("[\r\n]+", tail(log).strip())[-1]
+        held = hold(lock_file(log.stem, runs_dir))
         if held is None:
             state = "running"
             words.append(f"running {log.stem}: {last}")
-        elif key in done:
-            state = "done"
-        elif last.startswith("= failed"):
+        elif last.startswith("= failed"):  # whatever an earlier sweep with other flags came to
             state = "failed"
             words.append(f"FAILED {log.stem}{last.removeprefix('= failed')}")
         else:
-            state = "waiting"
-        if held not in (None, -1):
+            state = "done" if key in done else "waiting"
+        if held is not None:
             os.close(held)
         states.append((Path(run.get("script", "?")).stem, run["env_id"], state))
     print(*table(states), *words, sep="\n")
@@ -430,7 +453,7 @@ def main(options: Options, common: list[str]) -> int:
     if options.jobs:
         is_file = str(options.jobs) == "-" or options.jobs.is_file()
         check(is_file, f"--jobs {options.jobs} does not exist")
-        lines = sys.stdin.read() if str(options.jobs) == "-" else options.jobs.read_text()
+        lines = sys.stdin.read() if str(options.jobs) == "-" else options.jobs.read_text("utf-8")
     jobs = expand(options, common, lines)
     runs = read_runs(runs_dir)
     found = {job.name: find(job, runs) for job in jobs}
@@ -440,13 +463,8 @@ def main(options: Options, common: list[str]) -> int:
             what = "skip" if found[job.name]["done"] else "resume" if half else "start"
             print(what, shlex.join(command(job, half if what == "resume" else None)))
         return 0
-    try:
-        log_file("", runs_dir)
-        tempfile.TemporaryFile(dir=runs_dir).close()
-    except OSError as error:
-        check(False, f"--runs-dir {runs_dir} cannot be written to: {error.strerror}")
-    if options.slurm and "SLURM_ARRAY_TASK_ID" not in os.environ:
-        return clusters.submit(options, lines)
+    if options.slurm and clusters.TASK not in os.environ:
+        return clusters.submit(options, lines, lambda: declare(jobs, runs_dir))
     if options.ray:
         variables = environment(max(1, int(options.num_cpus)))
         run = clusters.ray_runner(options, variables, log_file, stop)
@@ -473,8 +491,17 @@ def main(options: Options, common: list[str]) -> int:
     return int(any(job.state == "failed" for job in jobs))
 
 
+def interrupt(number, _) -> None:
+    raise KeyboardInterrupt(
+        number
+    )  # nothing that reads a script takes this for the script's own end
+
+
 if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
-    ours, common = cut(sys.argv[1:])
-    sys.exit(main(tyro.cli(Options, description=__doc__, args=ours), common))
+        signal.signal(number, interrupt)
+    try:
+        ours, common = cut(sys.argv[1:])
+        sys.exit(main(tyro.cli(Options, description=__doc__, args=ours), common))
+    except KeyboardInterrupt as stopped:
+        sys.exit(128 + stopped.args[0])

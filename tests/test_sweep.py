@@ -571,12 +571,75 @@ JOBS = """
 """
 
 
+def test_edited_between_two_attempts(folder):
+    """Would break: half a run of the old text and half of the new one, reported as the new one's result."""
+    process = start("--env-ids Toy -- --crash 1 --steps 6 --delay 0.5")
+    wait_for(lambda: list(Path("runs").glob("*/checkpoint.pt")))
+    Path("fake.py").write_text(FAKE.replace("raise RuntimeError", "str"))  # the fault is cured
+    assert "the script was edited while the sweep was at work" in finish(process, 1)
+    output = finish(start("--env-ids Toy -- --crash 1 --steps 6 --delay 0.5"))
+    assert "1 runs of another text of their script" in output and "1 now" in output
+    assert [line.split()[2] for line in journal()] == ["start", "start", "end"]
+
+
+def test_a_copy_that_need_not_be_what_ran(folder):
+    """Would break: an edit between the start of a process and its copy of the script makes the old program's result the
+    new one's."""
+    text = FAKE.replace("def main(args):", "time.sleep(2)\ndef main(args):")
+    Path("fake.py").write_text(text)
+    process = start("--env-ids Toy")
+    wait_for(lambda: list(Path("runs/logs").glob("*.log")))
+    time.sleep(0.5)
+    Path("fake.py").write_text(FAKE)
+    assert "the script was edited" in finish(process, 1)
+    assert "1 runs of another text" in finish(start("--env-ids Toy"))
+
+
+def test_locks_outlive_the_logs(folder):
+    """Would break: two processes that write to one run folder after logs/ was deleted."""
+    flags = "--env-ids Toy -- --steps 12 --delay 0.5"
+    process = start(flags)
+    wait_for(journal)
+    shutil.rmtree("runs/logs")
+    assert "by another sweep" in finish(start(flags))
+    assert "1 now" in finish(process) and len(journal()) == 2
+
+
+def test_empty_checkpoint_and_foreign_summary(folder):
+    """Would break: a run that can never be started again after a power cut; a result that is removed as a leftover."""
+    (record("Toy__fake__1__5", old_args()) / "checkpoint.pt").write_text("")
+    went_on = record("Toy__fake__1__6", old_args(), eval_return_mean=1.0)
+    other = {"algo": "fake", "args": old_args(steps=1), "eval_return_mean": 2.0}
+    (went_on / "summary.json").write_text(json.dumps(other))  # and config.json has new arguments
+    finish(start("--env-ids Toy"))
+    assert [line.split()[2] for line in journal()] == ["start", "end"]
+    assert went_on.exists() and not Path("runs/Toy__fake__1__5").exists()
+
+
+def test_stopped_while_it_plans(folder):
+    """Would break: a stop signal that is taken for the script's own end, so that the runs start."""
+    text = "\ndef train(args, stop):\n    Path('planning').touch()\n    time.sleep(60)\n\ndef main(args):"
+    Path("fake.py").write_text(FAKE.replace("\ndef main(args):", text))
+    process = start("--env-ids Toy")
+    wait_for(Path("planning").exists)
+    process.send_signal(signal.SIGTERM)
+    assert finish(process, 143) == "" and not Path("runs").exists()
+
+
+def test_grid_of_flags_that_go_together(folder):
+    """Would break: a grid refused since one of its flags alone does not fit the defaults."""
+    check = "    def __post_init__(self):\n        assert (self.lr == 0.5) == (self.steps == 2)\n"
+    Path("fake.py").write_text(
+        FAKE.replace("    tail: bool = True\n", f"    tail: bool = True\n{check}")
+    )
+    (job,) = sweep.expand(options("fake.py", grid=("lr=0.7", "steps=3")), [])
+    assert job.args["exp_name"] == "fake-lr=0.7-steps=3"
+
+
 def test_jobs_in_one_queue(folder):
     """Would break: a line's flags that reach another line's runs; seeds that wait for all of an earlier line's."""
     Path("second.py").write_text(FAKE)
-    jobs = sweep.expand(
-        replace(options(), jobs=Path("list")), ["--delay", "0.5"], JOBS.replace("\\\n", "")
-    )
+    jobs = sweep.expand(replace(options(), jobs=Path("list")), ["--delay", "0.5"], JOBS)
     names = [(job.args["exp_name"], job.args["env_id"], job.args["seed"]) for job in jobs]
     assert names == [("fake", "Toy", 1), ("fake", "Other", 1), ("second-t", "Toy", 1),
                      ("second-t-lr=0.7", "Toy", 1), ("fake", "Toy", 2), ("fake", "Other", 2)]  # fmt: skip
@@ -608,6 +671,7 @@ def test_jobs_from_a_file_and_a_pipe(folder):
     "lines, words",
     [
         ("--scripts fake.py --env-ids", "line 1"),
+        ("--scripts 'fake.py --env-ids Toy", "line 1: No closing quotation"),
         ("\n--scripts fake.py", "line 2: give --scripts and --env-ids"),
         ("--scripts fake.py --env-ids Toy --workers 3", "line 1"),
         ("--scripts fake.py --env-ids Toy -- --no-such 1", "fake.py does not take the flags"),
@@ -644,7 +708,7 @@ def test_status(folder, capsys):
     finish(process, 143)
     sweep.main(sweep.Options(status=True), [])
     assert capsys.readouterr().out.splitlines()[3].split() == ["total", "1", "0", "1", "2"]
-    for text in ('{"runs": [', "[1]", '{"runs": [1, {"seed": 1}]}'):
+    for text in ('{"runs": [', "[1]", '{"runs": 3}', '{"runs": [1, {"seed": 1}]}'):
         Path("runs/sweep.json").write_text(text)
         with pytest.raises(SystemExit):
             sweep.main(sweep.Options(status=True), [])
@@ -656,7 +720,7 @@ cp "$1" {folder}/submitted.sh && echo Submitted batch job 42
 """
 
 
-def test_slurm_array(folder, monkeypatch):
+def test_slurm_array(folder, monkeypatch, capsys):
     """Would break: an array of another size, tasks that do something else than this sweep, or submit once more."""
     for name in ("sbatch", "srun"):
         Path("bin").mkdir(exist_ok=True)
@@ -675,7 +739,10 @@ def test_slurm_array(folder, monkeypatch):
     # a task of the array, as submitit would start it
     tasks = sorted(Path("runs/logs/slurm").glob("42_*_submitted.pkl"))
     assert len(tasks) == 3
-    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "0")
+    again = subprocess.run([*line, "--tag", "other"], input=f"\n{jobs}", text=True)
+    assert again.returncode == 0 and len(list(Path("runs/logs/slurm").glob("jobs-*"))) == 2
+    sweep.main(sweep.Options(status=True), [])
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["total", "0", "0", "0", "4"]
     code = "import cloudpickle, sys; cloudpickle.load(open(sys.argv[1], 'rb'))._function()"
     two = [subprocess.Popen([sys.executable, "-c", code, task]) for task in tasks[:2]]
     assert [task.wait(120) for task in two] == [0, 0]
@@ -785,11 +852,21 @@ def test_table():
     assert len({len(line) for line in lines}) == 1
 
 
-def test_what_comes_from_a_node_stays_in_its_folder(folder):
+def test_what_comes_from_a_node_stays_in_its_folder(folder, monkeypatch):
     """Would break: a node that can write anywhere on the machine of the sweep."""
     with pytest.raises(OSError, match="outside"):
         clusters.receive({"../escaped": b"x"}, folder / "runs", "")
     assert not (folder / "escaped").exists()
+    order = []
+    monkeypatch.setattr(clusters.os, "replace", lambda _, target: order.append(target.name))
+    names = (
+        "checkpoint.pt",
+        "events",
+        "summary.json",
+    )  # a run writes its summary, then the checkpoint
+    clusters.receive({f"a/{name}": b"" for name in names}, folder / "runs", "abc")
+    assert order == ["events", "summary.json", "checkpoint.pt"]
+    monkeypatch.undo()
     clusters.receive({"a/summary.json": b'{"commit": "unknown"}'}, folder / "runs", "abc")
     assert json.loads((folder / "runs/a/summary.json").read_text()) == {"commit": "abc"}
 

@@ -6,6 +6,7 @@ array are sweeps of their own that share the runs folder.
 """
 
 import contextlib
+import hashlib
 import importlib.util
 import logging
 import os
@@ -67,17 +68,17 @@ def run_on_node(
             finally:
                 process.terminate()
                 try:
-                    process.wait(60)
+                    process.wait(120)
                 except subprocess.TimeoutExpired:
                     process.kill()
 
 
 def receive(files: dict[str, bytes], runs_dir: Path, commit: str) -> None:
-    """Put what came from a node into runs_dir file by file, each whole, in an order such that a kill at any moment
-    leaves what a killed run here would leave: the checkpoint comes after the curves, the summary last."""
+    """Put what came from a node into runs_dir file by file, each whole, in the order in which a run writes them, so
+    that a kill at any moment leaves what a killed run here would leave: curves, summary, checkpoint."""
 
     def order(name: str) -> tuple[bool, bool]:
-        return name.endswith("summary.json"), name.endswith("checkpoint.pt")
+        return name.endswith("checkpoint.pt"), name.endswith("summary.json")
 
     for name in sorted(files, key=order):
         content, target = files[name], (runs_dir / name).resolve()
@@ -92,7 +93,8 @@ def receive(files: dict[str, bytes], runs_dir: Path, commit: str) -> None:
 
 
 def shipped(path: str) -> str:
-    """A folder of PYTHONPATH as a node finds it: relative to the working folder if it lies in it, else as it is."""
+    """A folder as a node finds it: relative to the working folder if it lies in it, else by its path, which the node
+    must have as well."""
     folder, here = Path(path).resolve(), Path.cwd()
     return str(folder.relative_to(here)) if folder.is_relative_to(here) else str(folder)
 
@@ -166,6 +168,9 @@ def ray_runner(options, variables: dict[str, str], log_file: Callable, stop: lis
     return run
 
 
+TASK = "PLAINRL_SWEEP_TASK"  # set in a task of the array, which is not to submit again
+
+
 class Share:
     """A task of the array: this sweep once more, which shares the runs with the other tasks by their locks."""
 
@@ -173,7 +178,7 @@ class Share:
         self.line = line
 
     def __call__(self) -> None:
-        subprocess.run(self.line, check=True)
+        subprocess.run(self.line, check=True, env=os.environ | {TASK: "1"})
 
     def checkpoint(self):
         """What submitit queues again when the time of the task is over or somebody else needs its place."""
@@ -182,8 +187,8 @@ class Share:
         return submitit.helpers.DelayedSubmission(self)
 
 
-def submit(options, lines: str) -> int:
-    """The sweep as a Slurm array job. Its tasks know by SLURM_ARRAY_TASK_ID that they are not to submit again."""
+def submit(options, lines: str, declare: Callable) -> int:
+    """The sweep as a Slurm array job."""
     missing = "--slurm needs a package: pip install -r requirements-cluster.txt"
     check(importlib.util.find_spec("submitit"), missing)
     check(shutil.which("sbatch"), "--slurm: there is no sbatch here; submit from a login node")
@@ -191,11 +196,12 @@ def submit(options, lines: str) -> int:
     check(all("=" in item for item in options.slurm_options), wrong)
     import submitit
 
+    declare()
     folder, line = options.runs_dir / "logs" / "slurm", [sys.executable, *sys.argv]
     folder.mkdir(parents=True, exist_ok=True)
     if str(options.jobs) == "-":  # the tasks have no standard input
-        (folder / "jobs").write_text(lines)
-        file = str(folder / "jobs")
+        file = str(folder / f"jobs-{hashlib.sha256(lines.encode()).hexdigest()[:12]}")
+        Path(file).write_text(lines)
         line = [{"-": file, "--jobs=-": f"--jobs={file}"}.get(word, word) for word in line]
     settings = dict(item.split("=", 1) for item in options.slurm_options)
     settings = {key: int(value) if value.isdigit() else value for key, value in settings.items()}

@@ -142,18 +142,20 @@ def jobs_of(plan: Plan, common: list[str], runs_dir: Path):
         given = ["--env-id", env_id, "--seed", str(seed), "--runs-dir", str(runs_dir), *common]
         base = parse(module.Args, script, [*given, "--exp-name", exp_name])
         for values in itertools.product(*(values for _, values in grid)):
-            chosen, label = [], exp_name
+            pairs = []  # (field, its flag)
             for (name, _), value in zip(grid, values):
                 flag, key = [f"--{name}", value], name.replace("-", "_")
                 if isinstance(getattr(base, key, None), bool):
                     wrong = f"--grid {name}: {script} takes True or False, not {value}"
                     check(value in ("True", "False"), wrong)
                     flag = [f"--{name}"] if value == "True" else [f"--no-{name}"]
-                alone = parse(module.Args, script, [*given, "--exp-name", exp_name, *flag])
-                if getattr(alone, key) != getattr(base, key):
-                    chosen += flag
-                    label += "=".join(flag)[1:].replace("/", "-")
-            flags = ["--exp-name", label, *given, *chosen]
+                pairs.append((key, flag))
+            words = [word for _, flag in pairs for word in flag]
+            args = parse(module.Args, script, [*given, "--exp-name", exp_name, *words])
+            # the value that a run has anyway is no part of its name
+            chosen = [flag for key, flag in pairs if getattr(args, key) != getattr(base, key)]
+            label = exp_name + "".join("=".join(flag)[1:].replace("/", "-") for flag in chosen)
+            flags = ["--exp-name", label, *given, *(word for flag in chosen for word in flag)]
             args = parse(module.Args, script, flags)
             if seed == seeds[0]:
                 dry_start(script, module, args)
@@ -174,8 +176,12 @@ def expand(options, common: list[str], lines: str = "") -> list[Job]:
     plan, script, environment, grid. `lines` are those of --jobs. Bad input ends it all before anything is started."""
     common = common + (["--device", options.device] if options.device else [])
     plans = [(options, common)]
-    for number, line in enumerate(lines.splitlines(), 1):
-        ours, flags = cut(shlex.split(line, comments=True))
+    for number, line in enumerate(lines.replace("\\\n", " ").splitlines(), 1):
+        try:
+            words = [] if line.lstrip().startswith("#") else shlex.split(line)
+        except ValueError as error:
+            check(False, f"--jobs {options.jobs}, line {number}: {error}")
+        ours, flags = cut(words)
         if ours:
             plan = parse(Plan, f"--jobs {options.jobs}, line {number},", ours)
             check(plan.scripts and plan.env_ids, f"line {number}: give --scripts and --env-ids")
