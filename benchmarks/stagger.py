@@ -6,11 +6,18 @@ own, uniform over the episode's length, so that lock-step tasks show every phase
     PYTHONPATH=benchmarks python scripts/sweep.py --scripts algos/ppo_continuous.py --seeds 1-10 \
         --env-ids stagger:StaggeredPendulum-v0 stagger:LockstepPendulum-v0 -- --total-timesteps 400000
 
-The same with HalfCheetah for Pendulum, seeds 1-5 and 1,000,000 steps.
+The same with HalfCheetah for Pendulum, seeds 1-5 and 1,000,000 steps. After `python scripts/plot.py runs --export
+benchmarks/results/stagger.csv`, `python benchmarks/stagger.py` prints the paired difference.
 """
+
+import re
+import sys
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
 
 EVALUATION_SEED = 2**30  # the files seed evaluations from here on, training below
 
@@ -46,3 +53,24 @@ for task, env_id, length in (
     for word, staggered in (("Staggered", True), ("Lockstep", False)):
         kwargs = {"env_id": env_id, "length": length, "staggered": staggered}
         gym.register(f"{word}{task}-v0", make, kwargs=kwargs, disable_env_checker=True)
+
+
+def main() -> None:
+    sys.path.insert(0, str(ROOT / "scripts"))
+    import compare
+    import plot
+    import results
+
+    rows = results.read_csv(ROOT / "benchmarks" / "results" / "stagger.csv")
+    for index, row in enumerate(rows):  # the environment's name holds what was done to the task
+        word, task = re.fullmatch(r"stagger:(Staggered|Lockstep)(\w+)-v0", row.env_id).groups()
+        rows[index] = row._replace(exp_name=word, env_id=task)
+    for score in ("eval_return_mean", "train_return_last100"):
+        for pair in compare.comparison_table(rows, score, plot.Options(())):
+            ends = f"[{pair['low']:.1f}, {pair['high']:.1f}]"
+            difference = f"{pair['exp_name']} - {pair['against']}: {pair['difference']:.1f} {ends}"
+            print(f"{pair['env_id']}, {score}: {difference}, p {pair['p']:.3g}, {pair['test']}")
+
+
+if __name__ == "__main__":
+    main()
