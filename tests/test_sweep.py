@@ -743,7 +743,7 @@ def test_slurm_array(folder, monkeypatch, capsys):
     assert again.returncode == 0 and len(list(Path("runs/logs/slurm").glob("jobs-*"))) == 2
     sweep.main(sweep.Options(status=True), [])
     assert capsys.readouterr().out.splitlines()[-1].split() == ["total", "0", "0", "0", "4"]
-    code = "import cloudpickle, sys; cloudpickle.load(open(sys.argv[1], 'rb'))._function()"
+    code = "import cloudpickle, sys; cloudpickle.load(open(sys.argv[1], 'rb')).function()"
     two = [subprocess.Popen([sys.executable, "-c", code, task]) for task in tasks[:2]]
     assert [task.wait(120) for task in two] == [0, 0]
     assert sorted(line.split()[1] for line in journal() if "end" in line) == ["1", "2", "3", "4"]
