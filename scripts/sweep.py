@@ -294,7 +294,7 @@ def settle(job: Job, code: int, said: str, runs_dir: Path) -> bool:
     lines = said.splitlines()
     if code == 0 and folders:
         score = read_json(folders[0] / "summary.json")["eval_return_mean"]
-        job.state, job.outcome = "done", f"evaluation {score}"
+        job.state, job.outcome = "done", f"evaluation {score:.1f}"
     elif code == 0 and job.script.read_bytes() != job.text:
         job.outcome = EDITED
     elif code == 0:
