@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 chosen_on="HalfCheetah-v5 BipedalWalker-v3 LunarLanderContinuous-v3"
-untouched="Walker2d-v5 Hopper-v5 Ant-v5 Pendulum-v1 WalkerWalk-v1 Swimmer-v5 Reacher-v5 InvertedDoublePendulum-v5"
+untouched="Walker2d-v5 Hopper-v5 Ant-v4 Ant-v5 Pendulum-v1 WalkerWalk-v1 Swimmer-v5 Reacher-v5 InvertedDoublePendulum-v5"
 untouched="$untouched Humanoid-v5"
 seeds="--seeds ${SEEDS:-1-5}"
 horizon="--scripts algos/ppo_continuous.py --tag horizon --env-ids LunarLanderContinuous-v3 $seeds"
