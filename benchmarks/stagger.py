@@ -65,11 +65,15 @@ def main() -> None:
     for index, row in enumerate(rows):  # the environment's name holds what was done to the task
         word, task = re.fullmatch(r"stagger:(Staggered|Lockstep)(\w+)-v0", row.env_id).groups()
         rows[index] = row._replace(exp_name=word, env_id=task)
+    pairs = []
     for score in ("eval_return_mean", "train_return_last100"):
-        for pair in compare.comparison_table(rows, score, plot.Options(())):
-            ends = f"[{pair['low']:.1f}, {pair['high']:.1f}]"
-            difference = f"{pair['exp_name']} - {pair['against']}: {pair['difference']:.1f} {ends}"
-            print(f"{pair['env_id']}, {score}: {difference}, p {pair['p']:.3g}, {pair['test']}")
+        table = compare.comparison_table(rows, score, plot.Options(()))
+        pairs += [pair | {"score": score} for pair in table]
+    corrected = compare.holm([pair["p"] for pair in pairs])
+    for pair, p_holm in zip(pairs, corrected):
+        difference = f"{pair['difference']:.1f} [{pair['low']:.1f}, {pair['high']:.1f}]"
+        words = f"{pair['exp_name']} - {pair['against']}: {difference}, {pair['test']}"
+        print(f"{pair['env_id']}, {pair['score']}: {words}, p {pair['p']:.3g}, Holm {p_holm:.3g}")
 
 
 if __name__ == "__main__":

@@ -492,9 +492,8 @@ def main(options: Options, common: list[str]) -> int:
 
 
 def interrupt(number, _) -> None:
-    raise KeyboardInterrupt(
-        number
-    )  # nothing that reads a script takes this for the script's own end
+    # nothing that reads a script takes this for the script's own end
+    raise KeyboardInterrupt(number)
 
 
 if __name__ == "__main__":

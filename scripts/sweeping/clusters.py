@@ -127,9 +127,8 @@ def ray_runner(options, variables: dict[str, str], log_file: Callable, stop: lis
     small = f"no node has what a run needs, {needs}; see --num-cpus and --num-gpus"
     check(fits, f"--ray {options.ray}: {small}")
     resources = {"num_cpus": options.num_cpus, "num_gpus": num_gpus, "max_retries": 0}
-    ray.cloudpickle.register_pickle_by_value(
-        sys.modules[__name__]
-    )  # the nodes do not have this file
+    # the nodes do not have this file
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     task = ray.remote(run_on_node).options(**resources)
     variables = variables | ({} if num_gpus else {"CUDA_VISIBLE_DEVICES": ""})
     own = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
