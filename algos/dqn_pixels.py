@@ -119,23 +119,6 @@ def layer_init(layer, std: float = 2**0.5):
     return layer
 
 
-class PixelConv2d(nn.Conv2d):
-    """nn.Conv2d with stride 4 of a uint8 picture / 255: the same sums, in less time.
-
-    Each 4 x 4 patch becomes a pixel of 16 channels, in picture and kernel, and the stride goes.
-    It saves 20 % of an update of 80 pictures (float32, one core).
-    """
-
-    def forward(self, obs):
-        n, frames, height, width = obs.shape
-        rows = obs.view(torch.int32).view(n, frames, height // 4, 4, width // 4)  # 4 bytes as one
-        x = rows.permute(0, 2, 4, 1, 3).contiguous().view(torch.uint8)
-        x = x.view(n, height // 4, width // 4, 16 * frames).permute(0, 3, 1, 2)
-        weight = nn.functional.pixel_unshuffle(self.weight, 4) / 255
-        x = x.to(torch.bfloat16 if torch.is_autocast_enabled(obs.device.type) else weight.dtype)
-        return nn.functional.conv2d(x, weight, self.bias)
-
-
 class Agent(nn.Module):
     """The network of Mnih et al. 2015: a value for each action."""
 
@@ -145,9 +128,9 @@ class Agent(nn.Module):
         height, width = ((side // 4 - 5) // 2 - 1 for side in sides)  # after three convolutions
         self.args = args
         self.num_actions = int(action_space.n)
-        self.bfloat16 = precision == "bfloat16"
+        self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
         self.network = nn.Sequential(
-            layer_init(PixelConv2d(frames, 32, 8, stride=4)),
+            layer_init(nn.Conv2d(frames, 32, 8, stride=4)),
             nn.ReLU(),
             layer_init(nn.Conv2d(32, 64, 4, stride=2)),
             nn.ReLU(),
@@ -161,8 +144,9 @@ class Agent(nn.Module):
 
     def forward(self, obs):
         """obs (n, frames, height, width) uint8 -> (n, num_actions) float32."""
-        with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bfloat16):
-            features = self.network(obs).float()
+        x = obs.to(self.dtype, memory_format=torch.channels_last).div_(255)
+        with torch.autocast(obs.device.type, self.dtype, enabled=self.dtype == torch.bfloat16):
+            features = self.network(x).float()
         return self.head(features)
 
     def get_action(self, obs, epsilon: float):
@@ -312,8 +296,8 @@ def train(args: Args, stop=()) -> dict:
     space, sides = envs.single_action_space, obs.shape[2:]
     if not isinstance(space, gym.spaces.Discrete) or space.start != 0:
         sys.exit(f"--env-id {args.env_id}: action {space} is not Discrete from 0")
-    if min(sides) < 36 or any(side % 4 for side in sides):
-        sys.exit(f"--env-id {args.env_id}: {sides} is no size of pictures: 36 or more, whole fours")
+    if min(sides) < 36:
+        sys.exit(f"--env-id {args.env_id}: {sides} is no size of pictures: 36 or more")
     if args.buffer_size * obs[0].nbytes > 2**33:
         sys.exit(f"--buffer-size {args.buffer_size} takes over 8 GiB with these pictures")
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)

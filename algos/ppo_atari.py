@@ -5,11 +5,11 @@
 PPO: Schulman et al. 2017, arXiv:1707.06347. GAE: Schulman et al. 2016, arXiv:1506.02438.
 Network and pictures: Mnih et al. 2015, Nature 518:529. Settings: CleanRL's.
 1. The network is initialised orthogonally; --precision auto may compute its layers in bfloat16.
-2. A lost life is terminal for the learner, but the game goes on: no new game, and no FIRE, follow.
+2. A lost life is terminal for the learner, but the game goes on, after a no-op, FIRE and action 2.
 3. Rewards are clipped to their sign; logged returns are raw, of whole games.
 4. Advantages are standardised, gradients and values clipped; only the learning rate falls.
 5. A time limit is no terminal state: a truncated game bootstraps from its last observation.
-6. Evaluation draws from the policy: its mode can wait for ever for a ball to be served.
+6. Evaluation draws from the policy, and plays it greedily with 1 % random actions beside it.
 """
 
 import argparse
@@ -30,7 +30,7 @@ import numpy as np
 import torch
 import torch.nn as nn
 import tyro
-from ale_py import AtariVectorEnv
+from ale_py import Action, AtariVectorEnv
 from torch.distributions import Categorical
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
@@ -66,6 +66,7 @@ class Args:
     update_epochs: int = 4  # passes over a rollout
     clip_reward: bool = True  # learn from the sign of the reward
     terminal_on_life_loss: bool = True  # no value follows a lost life, though the game goes on
+    fire_on_life_loss: bool = True  # then play a no-op, FIRE and action 2, in games that have FIRE
     norm_adv: bool = True  # standardise the advantages of each minibatch
     clip_coef: float = 0.1  # epsilon of the clipped surrogate, and of --clip-vloss
     clip_vloss: bool = True  # clip the change of the value as well
@@ -82,12 +83,36 @@ class Args:
             if type(value) in (int, float) and not least <= value <= most:
                 raise ValueError(f"--{name.replace('_', '-')} {value} is not in [{least}, {most}]")
         batch_size = self.num_envs * self.num_steps
-        if self.num_steps < 2 or batch_size > self.total_timesteps:
-            raise ValueError("--num-steps: at least 2, and a rollout within --total-timesteps")
+        if self.num_steps < 5 or batch_size > self.total_timesteps:
+            raise ValueError("--num-steps: at least 5, and a rollout within --total-timesteps")
         if batch_size % self.num_minibatches or batch_size == self.num_minibatches:
             raise ValueError(f"--num-minibatches must divide the {batch_size} steps of a rollout")
         if batch_size * 4 * 84 * 84 > 2**33:
             raise ValueError("--num-envs x --num-steps: the pictures exceed 8 GiB; take less")
+
+
+class FireOnLifeLoss(gym.vector.VectorWrapper):
+    """Plays a no-op, FIRE and action 2 after a lost life, as the wrappers of OpenAI Baselines do.
+
+    info["life_lost"], (num_envs,): by this step, but not the game; info["scripted"]: not the agent's.
+    """
+
+    def __init__(self, envs, enabled: bool):
+        super().__init__(envs)
+        self.script_length = 3 if enabled and Action.FIRE in envs.ale.get_action_set() else 0
+        self.left = np.zeros(envs.num_envs, int)  # steps of the script
+        self.lives = np.zeros(envs.num_envs)
+
+    def step(self, action):
+        scripted = self.left > 0
+        action = np.where(scripted, 3 - self.left, action)
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        life_lost = (info["lives"] > 0) & (info["lives"] < self.lives)
+        self.lives = info["lives"]
+        self.left = np.where(life_lost, self.script_length, np.maximum(self.left - 1, 0))
+        self.left[terminated | truncated] = 0
+        info |= {"life_lost": life_lost, "scripted": scripted}
+        return obs, reward, terminated, truncated, info
 
 
 def make_envs(args: Args, num_envs: int, seed: int, **view):
@@ -102,6 +127,7 @@ def make_envs(args: Args, num_envs: int, seed: int, **view):
         game["frameskip"] = 4
     envs = AtariVectorEnv(num_envs=num_envs, reward_clipping=False, **game, **view)
     assert envs.metadata["autoreset_mode"] == gym.vector.AutoresetMode.NEXT_STEP
+    envs = FireOnLifeLoss(envs, args.fire_on_life_loss)
     return envs, envs.reset(seed=seed)[0]  # (num_envs, 4, 84, 84) uint8, or another view
 
 
@@ -111,32 +137,15 @@ def layer_init(layer, std: float = 2**0.5):
     return layer
 
 
-class PixelConv2d(nn.Conv2d):
-    """nn.Conv2d with stride 4 of a uint8 picture / 255: the same sums, in less time.
-
-    Each 4 x 4 patch becomes a pixel of 16 channels, in picture and kernel, and the stride goes.
-    It saves 10 % of this script's time (float32, one core).
-    """
-
-    def forward(self, obs):
-        n, frames, height, width = obs.shape
-        rows = obs.view(torch.int32).view(n, frames, height // 4, 4, width // 4)  # 4 bytes as one
-        x = rows.permute(0, 2, 4, 1, 3).contiguous().view(torch.uint8)
-        x = x.view(n, height // 4, width // 4, 16 * frames).permute(0, 3, 1, 2)
-        weight = nn.functional.pixel_unshuffle(self.weight, 4) / 255
-        x = x.to(torch.bfloat16 if torch.is_autocast_enabled(obs.device.type) else weight.dtype)
-        return nn.functional.conv2d(x, weight, self.bias)
-
-
 class Agent(nn.Module):
     """The network of Mnih et al. 2015, shared by a categorical policy and a value function."""
 
     def __init__(self, action_space: gym.spaces.Discrete, args: Args, precision: str):
         super().__init__()
         self.args = args
-        self.bfloat16 = precision == "bfloat16"
+        self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
         self.network = nn.Sequential(
-            layer_init(PixelConv2d(4, 32, 8, stride=4)),
+            layer_init(nn.Conv2d(4, 32, 8, stride=4)),
             nn.ReLU(),
             layer_init(nn.Conv2d(32, 64, 4, stride=2)),
             nn.ReLU(),
@@ -151,8 +160,9 @@ class Agent(nn.Module):
 
     def features(self, obs):
         """obs (n, 4, 84, 84) uint8 -> (n, 512) float32."""
-        with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bfloat16):
-            return self.network(obs).float()
+        x = obs.to(self.dtype, memory_format=torch.channels_last).div_(255)
+        with torch.autocast(obs.device.type, self.dtype, enabled=self.dtype == torch.bfloat16):
+            return self.network(x).float()
 
     def get_value(self, obs):
         return self.critic(self.features(obs)).squeeze(-1)  # (n, ...) -> (n,)
@@ -165,6 +175,13 @@ class Agent(nn.Module):
             action = policy.sample()
         value = self.critic(features).squeeze(-1)
         return action, policy.log_prob(action), policy.entropy(), value
+
+    def get_greedy_action(self, obs, epsilon: float = 0.01):
+        """The likeliest action (n,) or, with probability epsilon in each row, any action."""
+        logits = self.actor(self.features(obs))
+        random_action = torch.randint(logits.shape[1], (len(obs),), device=obs.device)
+        explores = torch.rand(len(obs), device=obs.device) < epsilon
+        return torch.where(explores, random_action, logits.argmax(-1))
 
     def to_env(self, action):
         return action.cpu().numpy()
@@ -222,17 +239,16 @@ def update(agent: Agent, optimizer, args: Args, batch, loss_fn=ppo_loss):
 
 
 @torch.inference_mode()
-def evaluate(agent: Agent, envs, obs, camera=None, films=()):
-    """Raw return of each environment's first game, by draws from the policy.
+def evaluate(agent: Agent, envs, obs, camera=None, films=(), greedy=False):
+    """Raw return of each environment's first game, by draws from the policy or by greedy actions.
 
     The camera shows the first of them in colour: with their seeds and actions, the same games.
     """
     returns = np.zeros(envs.num_envs)
     running = np.ones(envs.num_envs, bool)
     for _ in range(agent.args.eval_max_steps):
-        action, *_ = agent.get_action_and_value(
-            torch.from_numpy(obs).to(agent.critic.weight.device)
-        )
+        x = torch.from_numpy(obs).to(agent.critic.weight.device)
+        action = agent.get_greedy_action(x) if greedy else agent.get_action_and_value(x)[0]
         action = agent.to_env(action)
         obs, reward, terminated, truncated, _ = envs.step(action)
         if films:
@@ -338,7 +354,6 @@ def train(args: Args, stop=()) -> dict:
     values = torch.zeros(args.num_steps + 1, args.num_envs, device=device)
     storage = np.zeros((4, *shape), np.float32)  # reward, terminal, end, valid
     done = np.zeros(args.num_envs, bool)
-    lives = np.zeros(args.num_envs)  # left before a step; before the first of a run none is lost
     last100 = None  # mean return of the last 100 episodes
     speeds = []  # steps per second of the iterations
     saved_step = global_step
@@ -357,15 +372,13 @@ def train(args: Args, stop=()) -> dict:
             obs[t] = torch.from_numpy(next_obs)
             with torch.inference_mode():
                 actions[t], logprobs[t], _, values[t] = policy(obs[t])
-            valid = ~done  # not a reset row
             next_obs, reward, terminated, truncated, info = envs.step(agent.to_env(actions[t]))
+            valid = ~(done | info["scripted"])  # no reset row, and played by the agent
             done = terminated | truncated
             if done.any():
                 finished.extend(zip(info["episode"]["r"][done], info["episode"]["l"][done]))
-            life_lost = valid & (info["lives"] > 0) & (info["lives"] < lives)
-            lives = info["lives"]
             if args.terminal_on_life_loss:
-                terminated = terminated | life_lost
+                terminated = terminated | info["life_lost"]
             if args.clip_reward:
                 reward = np.sign(reward)
             storage[:, t] = reward, terminated, terminated | truncated, valid
@@ -380,7 +393,7 @@ def train(args: Args, stop=()) -> dict:
             advantages = gae(r, values, terminal, end, args.gamma, args.gae_lambda).clone()
         targets = advantages + values[:-1]
 
-        # Update: ppo_loss's tensors in its order, without reset rows: (T, N, ...) -> (rows, ...)
+        # Update: ppo_loss's tensors in its order, of valid rows: (T, N, ...) -> (rows, ...)
         batch = (obs[:-1], actions, logprobs, advantages, targets, values[:-1])
         batch = [tensor[valid] for tensor in batch]
         metrics = update(agent, optimizer, args, batch, loss_fn).tolist()
@@ -423,7 +436,10 @@ def train(args: Args, stop=()) -> dict:
                 films = [imageio.get_writer(path, fps=15, macro_block_size=2) for path in paths]
             with torch.random.fork_rng([0] if device == "cuda" else []):  # training's draws stay
                 returns = evaluate(agent, *eval_envs, camera, films)
+                eval_envs = make_envs(args, args.eval_episodes, env_seed + 2**30)
+                greedy = evaluate(agent, *eval_envs, greedy=True)
             writer.add_scalar("eval/episodic_return", returns.mean(), global_step)
+            writer.add_scalar("eval/greedy_return", greedy.mean(), global_step)
             bar.set_description("")
         writer.flush()
         state = {"global_step": global_step, "wall_time_s": time.time() - started, "sps": sps}
@@ -431,6 +447,7 @@ def train(args: Args, stop=()) -> dict:
             summary = run | state | {"train_return_last100": last100}
             summary |= {"eval_episodes": args.eval_episodes, "eval_returns": returns.tolist()}
             summary |= {"eval_return_mean": returns.mean(), "eval_return_std": returns.std()}
+            summary |= {"eval_greedy_mean": greedy.mean(), "eval_greedy_returns": greedy.tolist()}
             write(run_dir / "summary.json", summary)
         if over or stop or global_step - saved_step >= args.checkpoint_frequency:
             state |= {"agent": agent.state_dict(), "optimizer": optimizer.state_dict()}
@@ -444,6 +461,7 @@ def train(args: Args, stop=()) -> dict:
         print(f"stopped at step {global_step}; go on with --resume {run_dir}", file=sys.stderr)
         sys.exit(128 + stop[0])
     print(f"{run_dir}: evaluation {returns.mean():.1f} +- {returns.std():.1f}")
+    print(f"greedy, with 1 % random actions: {greedy.mean():.1f} +- {greedy.std():.1f}")
     return summary
 
 

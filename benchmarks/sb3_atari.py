@@ -1,10 +1,11 @@
-"""Stable-baselines3's PPO or A2C on an Atari game with the settings of ppo_atari.py or a2c_atari.py, as a run folder.
+"""Stable-baselines3's PPO, A2C or DQN on an Atari game with the settings of our file, as a run folder.
 
     python benchmarks/sb3_atari.py --algo PPO --env-id BreakoutNoFrameskip-v4 --total-timesteps 500000
 
 For learning curves beside ours at equal steps: the same network, hyperparameters, schedule and optimiser. What differs:
 stable-baselines3's wrappers (docs/atari.md), float32, and no value clipping, since stable-baselines3's form of it takes
-the clipped error alone, which gives values that moved far no gradient; ours takes the larger of both errors.
+the clipped error alone, which gives values that moved far no gradient; ours takes the larger of both errors. Its DQN
+starts from PyTorch's own weights.
 """
 
 import importlib
@@ -21,9 +22,9 @@ from common import ROOT, check, load  # noqa: E402
 
 @dataclass
 class Args:
-    algo: Literal["PPO", "A2C"] = "PPO"  # whose settings are those of ppo_atari.py or a2c_atari.py
+    algo: Literal["PPO", "A2C", "DQN"] = "PPO"  # whose settings are those of ppo_atari.py, ...
     exp_name: str = (
-        ""  # name of this experiment, part of the run folder's name; default: sb3_ppo or sb3_a2c
+        ""  # name of this experiment, part of the run folder's name; default: sb3_ppo, ...
     )
     env_id: str = "BreakoutNoFrameskip-v4"  # a game of ale-py, by its NoFrameskip id
     seed: int = 1  # seeds Python, NumPy, PyTorch and every environment
@@ -31,6 +32,7 @@ class Args:
     schedule_timesteps: int = (
         0  # steps over which the learning rate falls to zero; 0: total_timesteps
     )
+    buffer_size: int = 0  # steps that DQN's replay holds, 28,224 bytes each; 0: ours
     torch_threads: int = 1  # CPU threads of PyTorch
     eval_episodes: int = 30  # games of the evaluation, one in each of as many environments
     runs_dir: str = "runs"  # the run folder is created in here
@@ -42,6 +44,9 @@ def ours(algo: str, env_id: str, total_timesteps: int, schedule_timesteps: int) 
 
     flags = asdict(load(ROOT / "algos" / f"{algo.lower()}_atari.py").Args())
     settings = identical_case(env_id, algo, flags)
+    if algo == "DQN":
+        settings["exploration_fraction"] = flags["exploration_fraction"]
+        return settings
     assert flags["anneal_lr"], "the schedule below is ours with --anneal-lr"
     start, rollout = settings["learning_rate"], settings["n_envs"] * settings["n_steps"]
 
@@ -50,7 +55,7 @@ def ours(algo: str, env_id: str, total_timesteps: int, schedule_timesteps: int) 
         begun = (1 - left) * total_timesteps - rollout
         return start * (1 - max(begun, 0) / schedule_timesteps)
 
-    settings |= {"learning_rate": learning_rate, "vf_coef": settings["vf_coef"] / 2}
+    settings["learning_rate"] = learning_rate
     if algo == "PPO":
         settings["clip_range_vf"] = None
     else:  # eps under the root, as in the paper and in our file
@@ -62,7 +67,7 @@ def ours(algo: str, env_id: str, total_timesteps: int, schedule_timesteps: int) 
 
 
 def evaluate(model, envs, episodes: int) -> list[float]:
-    """Raw returns of each environment's first whole game, played by draws from the policy."""
+    """Raw returns of each environment's first whole game, by draws from the policy or DQN's epsilon-greedy actions."""
     obs, returns = envs.reset(), {}
     while len(returns) < episodes:
         obs, _, _, infos = envs.step(model.predict(obs, deterministic=False)[0])
@@ -88,8 +93,11 @@ def train(args: Args) -> dict:
         return VecFrameStack(make_atari_env(args.env_id, n_envs=number, seed=seed), 4)
 
     envs = make_envs(settings.pop("n_envs"), args.seed)
+    if args.algo == "DQN" and args.buffer_size:
+        settings["buffer_size"] = args.buffer_size
 
     def evaluation(model) -> list[float]:
+        model.exploration_rate = load(ROOT / "algos" / "dqn_atari.py").Args().eval_e  # DQN's
         return evaluate(model, make_envs(args.eval_episodes, args.seed + 2**30), args.eval_episodes)
 
     return run(args, args.algo, "CnnPolicy", settings, envs, evaluation)

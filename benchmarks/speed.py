@@ -352,6 +352,7 @@ def identical_case(env_id: str, algo: str, flags: dict) -> dict:
     shared |= {key: flags[key] for key in ("ent_coef", "vf_coef")} | {"n_steps": flags["num_steps"]}
     if algo == "A2C":
         return shared | {"rms_prop_eps": flags["rms_eps"]}
+    shared["vf_coef"] /= 2  # of half the squared error, in ours
     return shared | {
         "n_epochs": flags["update_epochs"], "gae_lambda": flags["gae_lambda"], "clip_range": flags["clip_coef"],
         "batch_size": flags["num_envs"] * flags["num_steps"] // flags["num_minibatches"],

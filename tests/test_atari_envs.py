@@ -9,8 +9,8 @@ differs from Gymnasium with AtariWrapper and VecFrameStack of stable-baselines3,
    skip ends the game.
 3. A game begins with one frame of FIRE, where there is such an action, and 0 to 28 frames of no action, against 1 to 30
    frames of no action, then FIRE and the action after it for 4 frames each.
-4. After a lost life the game just goes on, with its stack of frames, against a step without action, FIRE again, and a
-   black stack: a policy has to learn to serve the ball.
+4. After a lost life the same three steps follow (no action, FIRE, action 2) where the game has FIRE, but the stack of
+   frames goes on, against a black one.
 5. The time limit of 108,000 frames counts from the first observation, against the start of the game.
 6. The row after a game's end, with its reward of 0, is a reset row; DummyVecEnv resets in the last step.
 """
@@ -22,7 +22,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from conftest import files, load, tiny
-from stable_baselines3.common.atari_wrappers import EpisodicLifeEnv, MaxAndSkipEnv, WarpFrame
+from stable_baselines3.common.atari_wrappers import (
+    EpisodicLifeEnv,
+    FireResetEnv,
+    MaxAndSkipEnv,
+    WarpFrame,
+)
 from toy_envs import FakeAtari
 
 gym.register_envs(ale_py)
@@ -143,7 +148,8 @@ def test_same_games_as_with_stable_baselines3(algo, env_id, steps, games, larges
     """Would break: another order of skipping, resizing and stacking; a reward, an end or a life elsewhere."""
     ends, difference, rng, paid = 0, [], np.random.default_rng(0), 0.0
     env = wrapped(env_id)
-    envs, obs = algo.make_envs(algo.Args(env_id=env_id), 1, 3, **BARE)
+    args = algo.Args(env_id=env_id, fire_on_life_loss=False)
+    envs, obs = algo.make_envs(args, 1, 3, **BARE)
     frame, their_info = env.reset(seed=3)
     info = {"lives": [their_info["lives"]]}
     stack = np.zeros((4, 84, 84), np.uint8)
@@ -166,9 +172,13 @@ def test_same_games_as_with_stable_baselines3(algo, env_id, steps, games, larges
 
 
 @files("dqn_atari")
-def test_what_is_learned_from_is_what_stable_baselines3_would_see(atari, monkeypatch, tmp_path):
+@pytest.mark.parametrize("fire", [True, False])
+def test_what_is_learned_from_is_what_stable_baselines3_would_see(
+    atari, monkeypatch, tmp_path, fire
+):
     """Would break: a life that ends a transition too early or too late, a frame or reward of another row, from the
-    emulator to the replay. The actions are those of the run, played once more."""
+    emulator to the replay; FIRE that is not pressed, or in a step that is learned from. The actions are those of the
+    run, played once more."""
     replays, make_envs = [], functools.partial(atari.make_envs, **BARE)
     monkeypatch.setattr(atari, "make_envs", make_envs)
     monkeypatch.setattr(atari, "evaluate", lambda agent, envs, *_: np.zeros(envs.num_envs))
@@ -186,13 +196,17 @@ def test_what_is_learned_from_is_what_stable_baselines3_would_see(atari, monkeyp
         learning_starts=399,
         start_e=1.0,
         end_e=1.0,
+        fire_on_life_loss=fire,
     )
     atari.train(tiny(atari, tmp_path, **flags))
     (replay,) = replays
-    env = wrapped("BreakoutNoFrameskip-v4", EpisodicLifeEnv)
-    frame, _ = env.reset()
-    lost, games = 0, 0
-    for t in range(replay.count):
+    env = wrapped("BreakoutNoFrameskip-v4", EpisodicLifeEnv, FireResetEnv)
+    lives = (
+        env.env.env
+    )  # its reset after a lost life plays a no-op, that of FireResetEnv two actions more
+    frame = env.observation(lives.reset()[0])  # no FIRE at the start, which BARE leaves out
+    t, lost, games = 0, 0, 0
+    while games == 0:
         action, reward, terminal, valid, _ = replay.rest[:, t, 0]
         assert np.array_equal(replay.frame[t, 0], frame[..., 0])
         assert valid
@@ -200,9 +214,26 @@ def test_what_is_learned_from_is_what_stable_baselines3_would_see(atari, monkeyp
         assert reward == np.sign(paid)
         assert terminal == terminated
         lost += terminated
-        if env.env.was_real_done:
-            games += 1
-            break
-    assert lost == 5 and games == 1
-    *_, valid, age = replay.rest[:, t + 1 : t + 3, 0]
+        games += lives.was_real_done
+        t += 1
+        if fire and terminated and not games:
+            frame, _ = env.reset()
+            *_, valid, age = replay.rest[:, t : t + 3, 0]
+            assert valid.tolist() == [0, 0, 0] and age.tolist() == [3, 3, 3]
+            t += 3
+    assert lost == 5
+    *_, valid, age = replay.rest[:, t : t + 2, 0]
     assert valid.tolist() == [0, 1] and age[1] == 0
+
+
+def test_games_with_fire():
+    """FIRE is action 1, or has no part: in two board games. Would break: a script that plays something else."""
+    games = {env_id: gym.spec(env_id).kwargs["game"] for env_id in V5}
+    actions = {
+        env_id: ale_py.AtariVectorEnv(game, 1).ale.get_action_set()
+        for env_id, game in games.items()
+    }
+    having = [env_id for env_id in V5 if ale_py.Action.FIRE in actions[env_id]]
+    assert 85 < len(having) < 104
+    elsewhere = [env_id for env_id in having if actions[env_id][1] != ale_py.Action.FIRE]
+    assert elsewhere == ["ALE/Backgammon-v5", "ALE/VideoCheckers-v5"]

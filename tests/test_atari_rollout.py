@@ -8,6 +8,9 @@ so global_step is 14, then 28. Rewards are 3 0 -2 5 0 1 -4 (times 2 where i = 1)
   second rollout: i = 0: 3;        i = 1: 12        means 15/2 and 11/2 (of the lengths 7 4)
 """
 
+from types import SimpleNamespace
+
+import ale_py
 import numpy as np
 import pytest
 import torch
@@ -270,3 +273,55 @@ def test_batches_hold_what_happened(small, record):
             drawn.add(row)
     everything = {row for rollout in (0, 1) for row in rows_of(rollout)}
     assert drawn == everything - {(0, 2, 6), (1, 2, 4)}  # the newest of each
+
+
+@pytest.mark.parametrize("flags", FLAGS[:2], ids=str)
+def test_fire_after_a_lost_life(small, record, request, monkeypatch, flags):
+    """In every game the second step costs a life. Would break: another script than no-op, FIRE and action 2 in the
+    next three, one that outlives its game, steps of it that are learned from or counted."""
+    actions = list(ale_py.Action.__members__.values())[:4]
+    monkeypatch.setattr(FakeAtari, "ale", SimpleNamespace(get_action_set=lambda: actions))
+    replays = request.getfixturevalue("replay") if small.__name__ == "dqn_atari" else None
+    life_loss = flags.get("terminal_on_life_loss", True)
+    script = {2: 0, 3: 1, 4: 2}  # {step of a game: action}
+    expected = [[row for row in rows_of(k) if row[2] not in script] for k in (0, 1)]
+    ppo = small.__name__ == "ppo_atari"
+    summary, updates = record(**flags, total_timesteps=16, **({"gae_lambda": 1.0} if ppo else {}))
+    played = [row for row in FakeAtari.rows if row[2] not in script]
+    assert 16 <= summary["global_step"] == len(played) < len(FakeAtari.rows)
+    for *_, step, action, _, _ in FakeAtari.rows:
+        assert step not in script or action == script[step]
+    if replays:
+        for i in (0, 1):
+            valid = [row is not None and row[1] not in script for row in FakeAtari.timeline(i, 16)]
+            assert replays[0].rest[3, :16, i].tolist() == valid
+        return
+    for number, (_, _, batch, *_) in enumerate(updates[:2]):
+        obs, targets, valid = batch[0], batch[4 if ppo else 2], torch.ones(len(batch[0]))
+        if not ppo:
+            valid = batch[3]
+        where = {shown(stack)[-1]: row for row, stack in enumerate(obs) if valid[row]}
+        assert sorted(where) == sorted(expected[number])
+        advantages = reference(
+            number, lam=1.0, life_loss=life_loss
+        )  # the script's steps are the game's
+        for row in expected[number]:
+            target = advantages[row] + value_of(obs[where[row]][None]).item()
+            assert targets[where[row]].item() == pytest.approx(target, abs=1e-5)
+
+
+@files("ppo_atari", "a2c_atari")
+def test_greedy_actions(small, record, tmp_path):
+    """Would break: a draw in place of the mode, other than 1 % random actions, a summary without the second figure."""
+    agent = small.Agent(
+        FakeAtari("", 1, reward_clipping=False).single_action_space, small.Args(), "float32"
+    )
+    obs = torch.zeros(1, 4, 84, 84, dtype=torch.uint8).expand(20_000, -1, -1, -1)
+    agent.features = lambda obs: torch.zeros(len(obs), 512)
+    agent.actor.bias.data = torch.tensor([0.0, 0.1, 0.3, 0.2])
+    share = torch.bincount(agent.get_greedy_action(obs), minlength=4) / len(obs)
+    assert share[2] == pytest.approx(1 - 0.01 * 3 / 4, abs=0.003)
+    assert share[[0, 1, 3]].tolist() == pytest.approx([0.0025] * 3, abs=0.0015)
+    summary, _ = record()
+    assert summary["eval_greedy_returns"] == [6.0, 12.0] and summary["eval_greedy_mean"] == 9.0
+    assert scalars(run_folder(tmp_path))["eval/greedy_return"] == [(28, 9.0)]

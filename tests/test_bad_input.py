@@ -39,7 +39,7 @@ ALONE = [  # what is wrong whatever the other flags are
     ("seed", 2**40),
 ]
 TOGETHER = [  # and what does not fit the flags of tiny(), 2 environments with 8 steps a rollout
-    ("num_steps", 1, "2"),
+    ("num_steps", 1, "at least"),
     ("num_minibatches", 3, "16"),
     ("num_minibatches", 16, "16"),  # one row each, whose standardised advantage is not a number
     ("total_timesteps", 15, "--num-steps"),

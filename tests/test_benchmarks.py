@@ -143,7 +143,19 @@ def test_sb3_gets_our_settings_on_atari(sb3_atari):
     kwargs = a2c.pop("policy_kwargs")
     assert kwargs["optimizer_class"].__name__ == "RMSpropTFLike"
     assert kwargs["optimizer_kwargs"] == {"alpha": 0.99, "eps": 1e-5}
-    assert a2c == shared | {"n_envs": 16, "n_steps": 5}
+    assert a2c == shared | {
+        "n_envs": 16,
+        "n_steps": 5,
+        "vf_coef": 0.5,
+    }  # of the whole squared error
+    dqn = sb3_atari.ours("DQN", "BreakoutNoFrameskip-v4", 4096, 4096)
+    assert dqn.pop("optimize_memory_usage") and dqn.pop("replay_buffer_kwargs")
+    assert dqn == {
+        "gamma": 0.99, "max_grad_norm": 10.0, "learning_rate": 1e-4, "n_envs": 8, "tau": 1.0, "batch_size": 32,
+        "buffer_size": 1_000_000, "learning_starts": 80_000, "target_update_interval": 1000, "train_freq": 1,
+        "gradient_steps": 2, "exploration_fraction": 0.1, "exploration_initial_eps": 1.0,
+        "exploration_final_eps": 0.01,
+    }  # fmt: skip
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Environments whose every number is known beforehand; importing this registers them."""
 
 import functools
+from types import SimpleNamespace
 
 import ale_py
 import gymnasium as gym
@@ -121,7 +122,10 @@ class FakeAtari(gym.vector.VectorEnv):
     Even ones terminate, odd ones are truncated. Step s pays the next of 3 0 -2 5 0 1 -4, times i + 1. One of 3 lives
     goes at the second step; a termination takes all, a truncation one more where i is 0. In every third game all are
     gone from the fourth step on, though it goes on. A frame shows i + 1, game + 1 and step + 1, in a third each.
+    FIRE is none of its four actions.
     """
+
+    ale = SimpleNamespace(get_action_set=lambda: list(ale_py.Action.__members__.values())[2:6])
 
     metadata = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
     LENGTHS, REWARDS = (4, 3, 7), (3, 0, -2, 5, 0, 1, -4)

@@ -5,6 +5,7 @@ Probe{name}Discrete-v0; and so and in pictures, as Probe{name}Pixels-v0. AtariVe
 
 import itertools
 import zlib
+from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
@@ -332,7 +333,9 @@ class Pictures(gym.Wrapper):
 
 class AtariVector(gym.vector.VectorEnv):
     """Plays the games of `make` as ale-py's AtariVectorEnv plays Atari's: stacks of four pictures, black before the
-    reset; NEXT_STEP mode; raw rewards; lives in the info. Keeps the settings that it was made with."""
+    reset; NEXT_STEP mode; raw rewards; lives in the info; no FIRE. Keeps the settings that it was made with."""
+
+    ale = SimpleNamespace(get_action_set=tuple)
 
     def __init__(self, make, game: str, num_envs: int, **settings):
         self.metadata = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}

@@ -722,8 +722,9 @@ def value_slopes(value, target, centre, eps: float) -> torch.Tensor:
 
 @check("update", of="policy", follows="rows-are-independent")
 def value_loss(subject: Subject) -> Finding:
-    """Slope of the loss by each row's value, without and with --clip-vloss."""
+    """Slope of the loss by each row's value, without and with --clip-vloss. A2C's is the whole squared error."""
     finding = None
+    share = "the whole" if hasattr(subject.module, "n_step_returns") else "half the"
     flags = subject.module.Args.__dataclass_fields__
     for clip in (False, True) if "clip_vloss" in flags else (False,):
         mb = Minibatch(
@@ -733,7 +734,7 @@ def value_loss(subject: Subject) -> Finding:
             value = subject.value(mb.agent, mb.batch["x"]).double()
         target, old = mb.batch["target"].double(), mb.batch.get("old_value", value).double()
         weight, eps = (
-            getattr(mb.args, "vf_coef", 0.5) / len(value),
+            getattr(mb.args, "vf_coef", 0.5) / len(value) * (2 if share == "the whole" else 1),
             getattr(mb.args, "clip_coef", math.inf),
         )
         right = weight * value_slopes(value, target, old, eps if clip else math.inf)
@@ -755,7 +756,7 @@ def value_loss(subject: Subject) -> Finding:
             right,
             mistakes,
             choices,
-            "the value loss is not half the squared error",
+            f"the value loss is not {share} squared error",
         )
         if one.hint == "no gradient reaches it":
             critic = {

@@ -46,7 +46,7 @@ def read_mutants() -> list[dict]:
 
 def faster(text: str) -> str:
     """A file for pictures with an eighth of the channels: what is wrong with it stays wrong."""
-    if "class PixelConv2d" not in text:
+    if "nn.Conv2d" not in text:
         return text
     before, start, rest = text.partition("class Agent")
     agent, end, after = rest.partition("\n\n\n")

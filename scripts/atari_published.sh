@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# PPO, A2C and DQN with their published settings on Breakout and Pong, beside stable-baselines3's with the same ones, for
+# equal steps (docs/atari.md). PPO without value clipping: stable-baselines3's is another. DQN's replays hold 100,000
+# steps. TASKS=PongNoFrameskip-v4 SEEDS=1-3 scripts/atari_published.sh trains a part.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+both="--env-ids ${TASKS:-BreakoutNoFrameskip-v4 PongNoFrameskip-v4}"
+gradient="$both --seeds ${SEEDS:-1-5} --scripts"
+values="$both --seeds ${DQN_SEEDS:-1-3} --scripts"
+flags="--total-timesteps ${TIMESTEPS:-500000} --torch-threads 1"
+replay="--buffer-size 100000"
+device="--device ${DEVICE:-auto}"
+
+python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --runs-dir "${RUNS:-runs}" "$@" --jobs - <<JOBS
+$gradient algos/ppo_atari.py -- $flags $device --no-clip-vloss
+$gradient benchmarks/sb3_atari.py --tag ppo -- $flags --algo PPO
+$gradient algos/a2c_atari.py -- $flags $device
+$gradient benchmarks/sb3_atari.py --tag a2c -- $flags --algo A2C
+$values algos/dqn_atari.py -- $flags $device $replay
+$values benchmarks/sb3_atari.py --tag dqn -- $flags --algo DQN $replay
+JOBS
