@@ -175,7 +175,7 @@ def with_interval(row: dict, middle: str) -> str:
 
 def markdown(lines: list[dict]) -> str:
     """A table whose columns are the keys of its lines; numbers and intervals stand to the right."""
-    words = ("env_id", "exp_name", "against", "test", "verdict")
+    words = ("env_id", "exp_name", "against", "test", "verdict", "evaluations", "flags")
     rule = ["---" if title in words else "--:" for title in lines[0]]
     cells = [list(lines[0]), rule, *(map(short, line.values()) for line in lines)]
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)

@@ -118,7 +118,7 @@ def ray_runner(options, variables: dict[str, str], log_file: Callable, stop: lis
             host, port = options.ray.removeprefix("ray://").rsplit(":", 1)
             socket.create_connection((host, int(port)), timeout=10).close()
         quiet = {"log_to_driver": False, "logging_level": logging.CRITICAL}
-        ray.init(address=options.ray, runtime_env=along, **quiet)
+        ray.init(address=options.ray, runtime_env=along, ignore_reinit_error=True, **quiet)
     except Exception as error:
         check(False, f"--ray {options.ray} cannot be used: {one_line(error)}")
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]

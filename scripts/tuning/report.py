@@ -1,0 +1,161 @@
+"""What a study of scripts/tune.py came to: report.md and report.png, and the best trial against the defaults on fresh
+seeds, retest.md."""
+
+import math
+import os
+import shlex
+from itertools import accumulate
+from pathlib import Path
+from statistics import fmean
+from types import SimpleNamespace
+
+import optuna
+import plot
+from compare import HOLM, comparison_table, markdown, short, with_interval
+from optuna.trial import TrialState
+from results import Row, finals_of, read_folders
+
+from tuning.progress import SCORE
+
+SHOWN = 10  # trials in the table
+ENOUGH = 10  # complete trials, below which an importance means nothing
+BIASED = """The best score of {} is the best partly by luck: **it is too high by construction**, and so is its lead over
+the defaults. Only seeds that the search has not seen say what it is worth:"""
+
+
+def counts(trials) -> dict[str, int]:
+    """How many trials came to what."""
+    failed = sum("failed" in trial.user_attrs for trial in trials)
+    pruned = sum(trial.state == TrialState.PRUNED for trial in trials) - failed
+    complete = sum(trial.state == TrialState.COMPLETE for trial in trials)
+    rest = len(trials) - complete - pruned - failed
+    return {"complete": complete, "pruned": pruned, "failed": failed, "not done": rest}
+
+
+def best_of(trials):
+    """The complete trial of the highest score, of equal ones the first; None without one."""
+    complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+    return max(complete, key=lambda trial: trial.value, default=None)
+
+
+def draw(file: Path, trials, importances: dict[str, float]) -> None:
+    """Scores in the order of the trials, and the importance of the flags."""
+    figure, axes, _ = plot.canvas(2 if importances else 1)
+    complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+    pruned = [trial for trial in trials if trial.state == TrialState.PRUNED]
+    numbers, scores = zip(*((trial.number, trial.value) for trial in complete))
+    axes[0].plot(numbers, scores, "o", color="#3b6ea8", markersize=4, label="complete")
+    lost = [(trial.number, trial.value) for trial in pruned if trial.value is not None]
+    axes[0].plot(*zip(*lost or [((), ())]), "x", color="#999999", label="pruned, score so far")
+    best = list(accumulate(scores, max))
+    axes[0].step(numbers, best, where="post", color="#c44e52", label="best so far")
+    if not numbers[0]:
+        axes[0].axhline(scores[0], color="black", ls="--", lw=1, label="defaults")
+    axes[0].set(xlabel="trial", ylabel="score")
+    axes[0].legend(fontsize=7)
+    if importances:
+        names = list(importances)[::-1]
+        axes[1].barh(names, [importances[name] for name in names], color="#3b6ea8")
+        axes[1].set(xlabel="importance (PED-ANOVA)")
+    aside = file.with_suffix(".tmp")
+    figure.savefig(aside, dpi=150, format="png")
+    os.replace(aside, file)
+
+
+def importances_of(study, trials) -> dict[str, float]:
+    """Flag -> its share in what makes a tenth of the complete trials the best; empty where there are too few."""
+    if counts(trials)["complete"] < ENOUGH:
+        return {}
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna.importance.get_param_importances(study)
+
+
+def line_of(options, common: list[str], flags: list[str]) -> str:
+    """A run of the script with these flags."""
+    words = ["python", str(options.script), "--env-id", options.env_ids[0], *common, *flags]
+    return shlex.join(words)
+
+
+def lead(best, first) -> str:
+    """Better or not better than the defaults."""
+    if best is None or first.state != TrialState.COMPLETE:
+        return "The defaults (trial 0) have no score yet."
+    if best.number == 0:
+        return f"No trial is better than the defaults (trial 0), which score {best.value:.3f}."
+    scores = f"{best.value:.3f}, the defaults (trial 0) {first.value:.3f}"
+    return f"Trial {best.number} scores {scores}: better, on the seeds of the search."
+
+
+def write_report(study, options, common: list[str], flags_of_trial) -> None:
+    """report.md and report.png; nothing before there is a complete trial."""
+    trials = study.get_trials(deepcopy=False)
+    best = best_of(trials)
+    if best is None:
+        return
+    importances = importances_of(study, trials)
+    draw(options.study / "report.png", trials, importances)
+    count = counts(trials)
+    numbers = ", ".join(f"{number} {what}" for what, number in count.items())
+    texts = [f"# Tuning {options.script}", f"**In short**: {lead(best, trials[0])}"]
+    texts += [f"```\n{line_of(options, common, flags_of_trial(best))}\n```"]
+    runs = f"{' '.join(options.env_ids)}, seeds {' '.join(options.seeds)}"
+    score = f"A score is the {options.statistic} over the runs of a trial ({runs})"
+    score += " of (evaluation - low) / (high - low)"
+    scales = ", ".join(item.replace("=", ": ").replace(",", " to ") for item in options.scales)
+    texts += [f"{len(trials)} trials: {numbers}. {score}; scales {scales}."]
+    if best.number:
+        test = (
+            f"python scripts/tune.py --study {shlex.quote(str(options.study))} --retest 1001-1010"
+        )
+        texts += [BIASED.format(count["complete"]), f"```bash\n{test}\n```"]
+    texts += ["![Scores and importances](report.png)"]
+    lines = []
+    complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+    for trial in sorted(complete, key=lambda trial: -trial.value)[:SHOWN]:
+        returns = ", ".join(
+            f"{env} {short(value)}" for env, value in trial.user_attrs["returns"].items()
+        )
+        flags = shlex.join(flags_of_trial(trial)) or "the defaults"
+        lines.append({"trial": trial.number, "score": f"{trial.value:.3f}"})
+        lines[-1] |= {"evaluations": returns, "flags": f"`{flags}`"}
+    texts += [markdown(lines)]
+    if importances:
+        words = ", ".join(f"{name} {short(value)}" for name, value in importances.items())
+        texts += [f"Importance (PED-ANOVA, arXiv:2304.10255): {words}."]
+    else:
+        texts += [f"Importances need {ENOUGH} complete trials."]
+    failed = [trial for trial in trials if "failed" in trial.user_attrs]
+    texts += [f"Trial {trial.number} failed: {trial.user_attrs['failed']}" for trial in failed]
+    aside = options.study / "report.tmp"
+    aside.write_text("\n\n".join(texts) + "\n")
+    os.replace(aside, options.study / "report.md")
+
+
+def write_retest(options, best, scales: dict, seeds: list[int]) -> str:
+    """The comparison of the runs in retest/, paired by seed: in each environment, and of the mean score over them."""
+    rows, _ = read_folders([options.study / "retest"])
+    names = [f"{options.script.stem}-{tag}" for tag in ("defaults", f"trial-{best.number}")]
+    rows = [row for row in rows if row.exp_name in names and row.seed in seeds]
+    rows = [row for row in rows if row.metric == SCORE]
+    everywhere = f"score over {len(scales)} environments"
+    for name in names if len(scales) > 1 else []:
+        for seed in seeds:
+            mine = [row for row in rows if (row.exp_name, row.seed) == (name, seed)]
+            parts = [(row.value, *scales[row.env_id]) for row in mine]
+            score = fmean((value - low) / (high - low) for value, low, high in parts)
+            rows.append(Row(name, everywhere, seed, 0, SCORE, score, mine[0].commit))
+    how = SimpleNamespace(statistic="mean", bootstrap_reps=10_000, baseline=names[0])
+    finals = finals_of(rows, SCORE)
+    table = comparison_table(rows, SCORE, how)
+    lines = []
+    for row in table:
+        means = [short(fmean(finals[row["env_id"], name].values())) for name in names]
+        line = {"env_id": row["env_id"], "test": row["test"], "defaults": means[0]}
+        line |= {f"trial {best.number}": means[1]}
+        line["difference [95 %]"] = with_interval(row, "difference")
+        lines.append(line | {"p (Holm)": row["p_holm"], "verdict": row["verdict"]})
+    tested = sum(math.isfinite(row["p_holm"]) for row in table)
+    title = f"# Trial {best.number} against the defaults on fresh seeds"
+    text = "\n\n".join([title, markdown(lines), HOLM.format(tested)]) + "\n"
+    (options.study / "retest.md").write_text(text)
+    return text
