@@ -125,12 +125,12 @@ class Tuner:
         queue = [trial for trial in trials if trial.state == TrialState.WAITING]
         if self.stop or (not queue and len(trials) >= self.options.trials):
             return None
-        # with one seed for all, a restart would draw the first trials again
-        random = {"seed": len(trials), "n_startup_trials": self.options.startup}
+        number = queue[0].number if queue else len(trials)
+        # as its seed: with the same one for all, a restart would draw the first trials again
+        random = {"seed": number, "n_startup_trials": self.options.startup}
         self.study.sampler = optuna.samplers.TPESampler(**random)
-        first = bool(queue) and queue[0].number == 0
-        space = {name: self.space[name] for name in self.inside} if first else self.space
-        return self.study.ask(space)
+        names = self.space if number else self.inside
+        return self.study.ask({name: self.space[name] for name in names})
 
     def behind(self, point: int, value: float) -> bool:
         """Whether to prune: it is below the median of the complete trials at the same point. Optuna's MedianPruner
@@ -158,8 +158,9 @@ class Tuner:
     def carry_out(self, trial, slot: int) -> None:
         """One trial, from where it is. A stop leaves it open."""
         begin, script = time.monotonic(), self.options.script
-        folder, tag = self.options.study / f"trial-{trial.number}", f"trial-{trial.number}"
-        options = sweep_options(self.options, scripts=(script,), tag=tag, runs_dir=folder)
+        folder = self.options.study / f"trial-{trial.number}"
+        options = {"scripts": (script,), "tag": folder.name, "runs_dir": folder}
+        options = sweep_options(self.options, **options)
         halt, said = [], io.StringIO()
         self.halts.append(halt)
         with self.guard:
@@ -172,8 +173,7 @@ class Tuner:
                 self.finish(trial, begin, "failed", said.getvalue().partition(": ")[2].strip())
                 return
             run = runner(options, jobs, halt)
-            known = self.study.get_trials(deepcopy=False)[trial.number]
-            reported = set(known.intermediate_values)
+            reported = set(self.study.get_trials(deepcopy=False)[trial.number].intermediate_values)
         sweep.declare(jobs, folder)
         scores, pruned, over = [], "", False
         with ThreadPoolExecutor(1) as pool:
@@ -194,7 +194,6 @@ class Tuner:
                     halt.append(signal.SIGTERM)
             at_work.result()  # an error of the sweep itself is raised here
         failed = [job for job in jobs if job.state == "failed"]
-        words = f"{failed[0].name}: {failed[0].outcome}" if failed else ""
         with self.guard:
             if len(scores) == len(jobs):
                 trial.set_user_attr("returns", mean_returns(jobs, scores, self.scales))
@@ -202,9 +201,10 @@ class Tuner:
             elif pruned:
                 self.finish(trial, begin, "pruned", pruned)
             elif failed:
-                # not for the flags: the trial stays open
-                alone = trial.number and failed[0].outcome.startswith(OWN)
-                check(alone, f"trial {trial.number} cannot go on: {words}", 1)
+                words = f"{failed[0].name}: {failed[0].outcome}"
+                by_itself = trial.number and failed[0].outcome.startswith(OWN)
+                # else the trial stays open
+                check(by_itself, f"trial {trial.number} cannot go on: {words}", 1)
                 self.finish(trial, begin, "failed", words)
 
     def finish(self, trial, begin: float, what: str, words: str = "", scores=()) -> None:
@@ -245,14 +245,12 @@ def retest(options: Options, common: list[str], tuner: Tuner) -> int:
     seeds = plan.seed_list(options.retest)
     old = sorted(set(seeds) & set(plan.seed_list(options.seeds)))
     check(not old, f"--retest: the search has seen seed {' '.join(map(str, old))}; give others")
-    lines = []
+    jobs, folder, lines = options.study / "retest.jobs", options.study / "retest", []
     for tag, flags in (("defaults", []), (f"trial-{best.number}", tuner.flags(best))):
         words = ["--scripts", str(options.script), "--env-ids", *options.env_ids, "--seeds"]
         words += [*map(str, seeds), "--tag", tag, "--", *common, *flags]
         lines.append(shlex.join(words))
-    jobs = options.study / "retest.jobs"
     jobs.write_text("\n".join(lines) + "\n")
-    folder = options.study / "retest"
     status = sweep.main(sweep_options(options, seeds=("1",), jobs=jobs, runs_dir=folder), [])
     if not status:
         print(report.write_retest(options, best, tuner.scales, seeds), end="")
@@ -278,13 +276,12 @@ def open_study(options: Options):
 
 def main(options: Options, common: list[str]) -> int:
     missing = [name for name in ("optuna", "matplotlib") if not find_spec(name)]
-    install = "pip install -r requirements-tune.txt"
-    check(not missing, f"{' and '.join(missing)} is not installed: {install}")
+    check(not missing, f"no {' and '.join(missing)}: pip install -r requirements-tune.txt")
     for name in ("trials", "workers"):
         check(getattr(options, name) > 0, f"--{name} must be positive")
     check(options.startup >= 0, f"--startup must not be negative, as {options.startup} is")
     check(options.timeout >= 0, f"--timeout must not be negative, as {options.timeout} is")
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     stored = read_declared(options)
     if stored and not options.script:
         alone = not options.env_ids and not options.space and not common
@@ -303,7 +300,7 @@ def main(options: Options, common: list[str]) -> int:
     declared = {name: getattr(options, name) for name in DECLARED} | {"flags": common}
     declared |= {"script": str(options.script), "sha256": hashlib.sha256(text).hexdigest()}
     declared = plan.plain(declared)
-    other = [name for name in declared if stored and stored.get(name) != declared[name]]
+    other = [name for name in declared if stored.get(name, declared[name]) != declared[name]]
     words = "made with another " + " and ".join(other).replace("sha256", "text of the script")
     check(not other, f"--study {options.study} was {words}; take another folder")
     if options.ray:
@@ -336,7 +333,7 @@ def main(options: Options, common: list[str]) -> int:
         os.close(held)
     count = report.counts(tuner.study.get_trials())
     numbers = ", ".join(f"{number} {what}" for what, number in count.items())
-    print(f"{sum(count.values())} trials: {numbers}; {options.study / 'report.md'}")
+    print(f"{sum(count.values())} trials: {numbers}; see {options.study}")
     if tuner.stop:
         print("stopped; the same command goes on from here")
         return 128 + tuner.stop[0]

@@ -417,6 +417,7 @@ def test_report_and_retest(folder, capsys, monkeypatch):
     assert (round(args.lr, 4), args.epochs, args.tail) == (round(wanted[0], 4), *wanted[1:])
     assert args.crash == 0.9 and args.env_id == "Easy"
     assert f"Trial {best.number} scores {best.value:.3f}, the defaults (trial 0) 0.510" in text
+    assert "| 0 | 0.510 | Easy 2.51, Hard 0.51 | `the defaults` |" in text
     assert "too high by construction" in text and "Importance (PED-ANOVA" in text
     shares = report.importances_of(
         optuna.load_study(study_name="study", storage="sqlite:///st/study.db"), done

@@ -23,9 +23,15 @@ BIASED = """The best score of {} is the best partly by luck: **it is too high by
 the defaults. Only seeds that the search has not seen say what it is worth:"""
 
 
+def failed_of(trials) -> list:
+    """Those that are over by a run that failed; the study has them as pruned."""
+    pruned = [trial for trial in trials if trial.state == TrialState.PRUNED]
+    return [trial for trial in pruned if "failed" in trial.user_attrs]
+
+
 def counts(trials) -> dict[str, int]:
     """How many trials came to what."""
-    failed = sum("failed" in trial.user_attrs for trial in trials)
+    failed = len(failed_of(trials))
     pruned = sum(trial.state == TrialState.PRUNED for trial in trials) - failed
     complete = sum(trial.state == TrialState.COMPLETE for trial in trials)
     rest = len(trials) - complete - pruned - failed
@@ -42,11 +48,13 @@ def draw(file: Path, trials, importances: dict[str, float]) -> None:
     """Scores in the order of the trials, and the importance of the flags."""
     figure, axes, _ = plot.canvas(2 if importances else 1)
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
-    pruned = [trial for trial in trials if trial.state == TrialState.PRUNED]
+    ended = [trial for trial in trials if trial.state == TrialState.PRUNED]
+    ended = [trial for trial in ended if "failed" not in trial.user_attrs]
     numbers, scores = zip(*((trial.number, trial.value) for trial in complete))
     axes[0].plot(numbers, scores, "o", color="#3b6ea8", markersize=4, label="complete")
-    lost = [(trial.number, trial.value) for trial in pruned if trial.value is not None]
-    axes[0].plot(*zip(*lost or [((), ())]), "x", color="#999999", label="pruned, score so far")
+    so_far = [trial.value for trial in ended]
+    marks = {"color": "#999999", "label": "pruned, score so far"}
+    axes[0].plot([trial.number for trial in ended], so_far, "x", **marks)
     best = list(accumulate(scores, max))
     axes[0].step(numbers, best, where="post", color="#c44e52", label="best so far")
     if not numbers[0]:
@@ -66,7 +74,6 @@ def importances_of(study, trials) -> dict[str, float]:
     """Flag -> its share in what makes a tenth of the complete trials the best; empty where there are too few."""
     if counts(trials)["complete"] < ENOUGH:
         return {}
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna.importance.get_param_importances(study)
 
 
@@ -124,8 +131,8 @@ def write_report(study, options, common: list[str], flags_of_trial) -> None:
         texts += [f"Importance (PED-ANOVA, arXiv:2304.10255): {words}."]
     else:
         texts += [f"Importances need {ENOUGH} complete trials."]
-    failed = [trial for trial in trials if "failed" in trial.user_attrs]
-    texts += [f"Trial {trial.number} failed: {trial.user_attrs['failed']}" for trial in failed]
+    for trial in failed_of(trials):
+        texts.append(f"Trial {trial.number} failed: {trial.user_attrs['failed']}")
     aside = options.study / "report.tmp"
     aside.write_text("\n\n".join(texts) + "\n")
     os.replace(aside, options.study / "report.md")
