@@ -58,6 +58,7 @@ KINDS = {
     "scales": ("the flag --norm-reward", flag("norm_reward")),
     "clips": ("the flag --max-grad-norm", flag("max_grad_norm")),
     "rpo": ("the flag --rpo-alpha", flag("rpo_alpha")),
+    "ranks": ("a WORLD_SIZE: torchrun starts several processes", has("WORLD_SIZE")),
     "draws": (
         "Atari or q-learning: its evaluation draws actions",
         lambda subject: {"atari", "q-learning"} & subject.kinds,

@@ -1,0 +1,264 @@
+"""Several ranks of ppo_continuous_ddp.py: together they are one process with all the environments."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import toy_envs
+from conftest import equal, load, read_checkpoint, run_folder, scalars, script, tiny
+from probing.ranks import in_ranks
+from toy_envs import Counter
+
+NAME = "ppo_continuous_ddp"
+
+
+def drawn_from_the_state(algo, kept: list) -> None:
+    """The action follows from the observation, so that it is the same in whatever process; agents are kept."""
+
+    class Determined(algo.Agent):
+        def __init__(self, *args):
+            super().__init__(*args)
+            kept.append(self)
+
+        def get_action(self, x, action=None):
+            if action is None:
+                noise = torch.sin(1000 * x.sum(-1, keepdim=True))
+                action = self.actor_mean(x) + self.actor_logstd.exp() * noise
+            return super().get_action(x, action)
+
+    algo.Agent = Determined
+
+
+def first_update(folder: str, num_envs: int, flags: dict) -> dict:
+    """State of the agent after one iteration on Pendulum."""
+    algo, agents = load(NAME), []
+    drawn_from_the_state(algo, agents)
+    one = {"num_minibatches": 1, "env_id": "Pendulum-v1", "total_timesteps": num_envs * 8}
+    algo.train(tiny(algo, Path(folder), num_envs=num_envs, **one, **flags))
+    return {key: value.numpy() for key, value in agents[0].state_dict().items()}
+
+
+@pytest.mark.parametrize(
+    "flags", [{}, {"norm_adv": True, "max_grad_norm": 0.01, "target_kl": 1e-9}], ids=str
+)
+def test_ranks_are_one_process_with_their_environments(tmp_path, flags):
+    """Two ranks of 4 environments, and one process of 8. Would break: gradients summed, clipped before the
+    mean or of one rank; other weights, statistics or rows than those of all."""
+    one, other = in_ranks(first_update, str(tmp_path), 4, flags)
+    whole = first_update(str(tmp_path / "whole"), 8, flags)
+    for key in whole.keys():
+        np.testing.assert_array_equal(one[key], other[key], key)
+        np.testing.assert_allclose(one[key], whole[key], rtol=1e-5, atol=1e-5, err_msg=key)
+    assert one["obs_rms.count"] == one["return_rms.count"] == 64
+    saved = read_checkpoint(run_folder(tmp_path))
+    assert saved["global_step"] == 64
+    assert all(np.array_equal(saved["agent"][key], one[key]) for key in whole)
+
+
+@pytest.mark.parametrize("flags", [{}, {"norm_adv": True, "target_kl": 0.01}], ids=str)
+def test_one_process_is_the_parent_bit_for_bit(tmp_path, flags):
+    """Would break: a file that one has to leave when there is one GPU."""
+    agents, curves = [], []
+    for name in ("ppo_continuous", NAME):
+        algo = load(name)
+        algo.train(tiny(algo, tmp_path / name, total_timesteps=450, num_steps=32, **flags))
+        run = run_folder(tmp_path / name)
+        agents.append(read_checkpoint(run)["agent"])
+        curves.append(scalars(run))
+        del curves[-1]["charts/SPS"]
+    assert equal(*agents)
+    assert curves[0] == curves[1]
+
+
+def uneven_rows() -> dict:
+    """The gradient that the optimiser gets of two rows on rank 0 and four on rank 1, of rollouts of four steps."""
+    algo = load(NAME)
+    rows = [-2.0] * 4 if algo.RANK else [1.0] * 2
+    algo.dist.init_process_group()
+    args = algo.Args(num_envs=1, num_steps=4, num_minibatches=1, update_epochs=1, max_grad_norm=99)
+    weight = torch.nn.Parameter(torch.zeros(3))
+    agent = torch.nn.ParameterList([weight])
+
+    def loss(agent, args, x):
+        return (agent[0] * x[:, None]).sum(1).mean(), x.mean() * torch.ones(5)
+
+    algo.update(agent, torch.optim.SGD([weight], lr=1.0), args, [torch.tensor(rows)], loss)
+    return {"gradient": -weight.detach().numpy()}
+
+
+def test_every_row_counts_alike(tmp_path):
+    """Reset rows leave a rank with fewer rows. Would break: a plain mean over ranks, which gives the rows
+    of an environment with short episodes more weight than they have in one process."""
+    expected = (2 * 1.0 + 4 * -2.0) / 6
+    for result in in_ranks(uneven_rows):
+        np.testing.assert_allclose(result["gradient"], [expected] * 3, rtol=1e-6)
+
+
+def counted(folder: str, flags: dict) -> dict:
+    """What a run on Counter met on this rank, and what it made of it."""
+    algo, seeds, agents = load(NAME), [], []
+    make_envs = algo.make_envs
+
+    class Kept(algo.Agent):
+        def __init__(self, *args):
+            super().__init__(*args)
+            agents.append(self)
+
+    def noted(args, backend, num_envs, seed, *rest):
+        seeds.append((seed, num_envs))
+        return make_envs(args, backend, num_envs, seed, *rest)
+
+    algo.Agent, algo.make_envs = Kept, noted
+    Counter.rows.clear()
+    summary = algo.train(tiny(algo, Path(folder), total_timesteps=50, norm_obs=True, **flags))
+    rows = [obs for obs, _, _ in Counter.rows]
+    return {
+        "rows": rows,
+        "seeds": seeds,
+        "generator": torch.initial_seed(),
+        "agent": {key: value.numpy() for key, value in agents[0].state_dict().items()},
+        "summary": summary,
+    }
+
+
+def test_two_rollouts_with_resets(tmp_path):
+    """Would break: statistics with reset rows or of one rank, equal seeds or draws, steps of one rank,
+    a rank 1 that evaluates or writes."""
+    one, other = in_ranks(counted, str(tmp_path), {"num_envs": 3})
+    (seed, n), evaluation = one["seeds"]
+    assert n == 3 and other["seeds"] == [(seed + 3, 3)]  # rank 1 makes no other environments
+    assert evaluation[0] >= seed + 2**30
+    assert one["generator"] != other["generator"]
+    evaluated = 2 * 3 + 1  # steps of rank 0's evaluation, of one episode 3 and one 4 long
+    rows = np.array(one["rows"][:-evaluated] + other["rows"])
+    for agent in (one["agent"], other["agent"]):
+        assert agent["obs_rms.count"] == agent["return_rms.count"] == len(rows)
+        np.testing.assert_allclose(agent["obs_rms.mean"], rows.mean(0), rtol=1e-5)
+        np.testing.assert_allclose(agent["obs_rms.var"], rows.var(0), rtol=1e-5)
+    for key, value in one["agent"].items():
+        np.testing.assert_array_equal(value, other["agent"][key], key)
+    assert one["summary"]["global_step"] == len(rows) and other["summary"] == {}
+    run = run_folder(tmp_path)
+    assert len(list(run.glob("events*"))) == 1
+    logged = scalars(run)
+    assert [step for step, _ in logged["losses/value_loss"]][-1] == len(rows)
+
+
+def ends(folder: str, how: str) -> dict:
+    """A run that one rank ends."""
+    algo, stop = load(NAME), []
+    flags = {"checkpoint_frequency": 1, "total_timesteps": 10**5}
+    make_envs, evaluate = algo.make_envs, algo.evaluate
+
+    def with_an_event(*args):
+        envs, obs = make_envs(*args)
+        step, count = envs.step, iter(range(10**6))
+
+        def watched(action):
+            number = next(count)
+            obs, reward, *rest = step(action)
+            if number == 20 and algo.RANK == 1:
+                if how == "signal":
+                    stop.append(signal.SIGTERM)
+                if how == "killed":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                if how == "nan":
+                    reward = reward * np.nan
+            return obs, reward, *rest
+
+        envs.step = watched
+        return envs, obs
+
+    def interrupted(*args):
+        stop.append(signal.SIGINT)
+        return evaluate(*args)
+
+    algo.make_envs = with_an_event
+    if how == "evaluation":
+        algo.evaluate, flags["eval_frequency"] = interrupted, 60
+    return algo.train(tiny(algo, Path(folder), **flags), stop)
+
+
+@pytest.mark.parametrize(
+    ("how", "first", "second"),
+    [
+        ("signal", 128 + 15, None),
+        ("evaluation", 128 + 2, None),
+        ("nan", "non-finite numbers", "rank 1: another is gone"),
+        ("killed", "rank 0: another is gone", None),
+    ],
+)
+def test_one_rank_ends_all(tmp_path, how, first, second):
+    """Would break: a rank that waits for ever for one that has stopped, no checkpoint, a bad one."""
+    one, other = in_ranks(ends, str(tmp_path), how, limit=30)
+    saved, run = read_checkpoint(run_folder(tmp_path)), run_folder(tmp_path)
+    assert saved["global_step"] > 0 and not (run / "summary.json").exists()
+    assert all(value.isfinite().all() for value in saved["agent"].values())
+    if second is None:
+        assert not other.get("exit") and not other.get("said") and "error" not in other
+    else:
+        assert second in other["exit"] and len(other["exit"].splitlines()) == 1
+    if isinstance(first, int):
+        assert one["exit"] == first
+        assert f"step {saved['global_step']}; go on with --resume {run}" in one["said"]
+    else:
+        assert first in one["exit"] and len(one["exit"].splitlines()) == 1
+
+
+def torchrun(folder: Path, *flags) -> subprocess.Popen:
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(folder / "aside")}
+    environment["PYTHONPATH"] = str(Path(toy_envs.__file__).parent)
+    (folder / "aside").mkdir(exist_ok=True)
+    ranks = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [sys.executable, *ranks, script(NAME), *map(str, flags)]
+    return subprocess.Popen(
+        command, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )  # fmt: skip
+
+
+def ranks_of(process: subprocess.Popen) -> dict[str, int]:
+    """{rank: process id}"""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    found = {}
+    for child in children:
+        variables = Path(f"/proc/{child}/environ").read_text().split("\0")
+        found |= {text[5:]: int(child) for text in variables if text.startswith("RANK=")}
+    return found
+
+
+def goes_on(run: str, total_timesteps: int) -> dict:
+    """A resumed run, as the command line makes it."""
+    algo = load(NAME)
+    args = algo.load_checkpoint(run)["args"] | {"total_timesteps": total_timesteps}
+    return algo.train(algo.Args(**args))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the ranks in /proc")
+def test_kill_a_rank_of_torchrun_and_resume(tmp_path):
+    """Would break: a rank that hangs when another is killed, a checkpoint that does not go on, a second
+    folder, lines twice."""
+    flags = ["--env-id", "Pendulum-v1", "--num-envs", 2, "--num-steps", 8, "--num-minibatches", 2]
+    flags += ["--eval-episodes", 2, "--checkpoint-frequency", 32, "--total-timesteps", 10**7]
+    process = torchrun(tmp_path, *flags)
+    while not list(tmp_path.glob("runs/*/checkpoint.pt")) and process.poll() is None:
+        time.sleep(0.05)
+    os.kill(ranks_of(process)["1"], signal.SIGKILL)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "rank 0: another is gone or silent; go on with --resume" in errors
+    run = run_folder(tmp_path)
+    last = read_checkpoint(run)["global_step"]
+    one, other = in_ranks(goes_on, str(run), last + 64)
+    assert one["global_step"] >= last + 64 and "error" not in other
+    assert json.loads((run / "summary.json").read_text())["global_step"] == one["global_step"]
+    assert run_folder(tmp_path) == run and len(list(run.glob("events*"))) == 2
+    steps = [step for step, _ in scalars(run)["losses/value_loss"]]
+    assert steps == sorted(set(steps)) and steps[-1] == one["global_step"]
