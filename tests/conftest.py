@@ -17,10 +17,15 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))  # for envs:NAME and benchmarks.MODULE:NAME
 sys.path.append(str(ROOT / "scripts"))  # for the command lines and what they share
 ALGOS = ROOT / "algos"
-NAMES = ["ppo_continuous", "rpo_continuous", "ppo_squashed", "ppo_continuous_ddp"]  # actions in a Box
+NAMES = [
+    "ppo_continuous",
+    "rpo_continuous",
+    "ppo_squashed",
+    "ppo_continuous_ddp",
+]  # actions in a Box
 CLASSIC = ["ppo", "dqn", "reinforce"]  # Discrete actions
 PIXELS = ["ppo_pixels", "dqn_pixels"]
-ATARI = ["ppo_atari", "a2c_atari", "dqn_atari"]
+ATARI = ["ppo_atari", "a2c_atari", "dqn_atari", "ppo_atari_ddp"]
 EVERY = NAMES + CLASSIC + PIXELS + ATARI
 VARIANTS = ["rpo_continuous", "ppo_squashed"]  # their parent's train(), as test_files.py proves
 

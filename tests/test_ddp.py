@@ -1,4 +1,5 @@
-"""Several ranks of ppo_continuous_ddp.py: together they are one process with all the environments."""
+"""Several ranks of ppo_continuous_ddp.py: together they are one process with all the environments. What
+ppo_atari_ddp.py shares with it line by line is not tried again; tests/mutations has both."""
 
 import json
 import os
@@ -12,7 +13,18 @@ import numpy as np
 import pytest
 import torch
 import toy_envs
-from conftest import equal, load, read_checkpoint, run_folder, scalars, script, tiny
+from conftest import (
+    ATARI,
+    cheap,
+    equal,
+    fake_atari,
+    load,
+    read_checkpoint,
+    run_folder,
+    scalars,
+    script,
+    tiny,
+)
 from probing.ranks import in_ranks
 from toy_envs import Counter
 
@@ -62,13 +74,25 @@ def test_ranks_are_one_process_with_their_environments(tmp_path, flags):
     assert all(np.array_equal(saved["agent"][key], one[key]) for key in whole)
 
 
-@pytest.mark.parametrize("flags", [{}, {"norm_adv": True, "target_kl": 0.01}], ids=str)
-def test_one_process_is_the_parent_bit_for_bit(tmp_path, flags):
+@pytest.mark.parametrize(
+    ("parent", "flags"),
+    [
+        ("ppo_continuous", {}),
+        ("ppo_continuous", {"norm_adv": True, "target_kl": 0.01}),
+        ("ppo_atari", {}),
+    ],
+    ids=str,
+)
+def test_one_process_is_the_parent_bit_for_bit(tmp_path, monkeypatch, parent, flags):
     """Would break: a file that one has to leave when there is one GPU."""
     agents, curves = [], []
-    for name in ("ppo_continuous", NAME):
-        algo = load(name)
-        algo.train(tiny(algo, tmp_path / name, total_timesteps=450, num_steps=32, **flags))
+    for name in (parent, f"{parent}_ddp"):
+        algo, steps = load(name), 450
+        if parent in ATARI:
+            fake_atari(algo, monkeypatch)
+            cheap(algo, monkeypatch)
+            steps = 150
+        algo.train(tiny(algo, tmp_path / name, total_timesteps=steps, num_steps=32, **flags))
         run = run_folder(tmp_path / name)
         agents.append(read_checkpoint(run)["agent"])
         curves.append(scalars(run))

@@ -27,23 +27,27 @@ VARIANTS = [  # parent, child, most changed lines, tag of each hunk, how many li
     ("ppo_continuous", "rpo_continuous", 20, "# RPO:", 15),
     ("ppo_continuous", "ppo_squashed", 20, "# Squash:", 15),
     ("ppo_continuous", "ppo_continuous_ddp", 54, "# DDP:", 53),
+    ("ppo_atari", "ppo_atari_ddp", 56, "# DDP:", 50),
 ]
 OWN = {"Args", "train", "Replay"}  # what each file has its own of
-PPO = [*NAMES, "ppo", "ppo_atari", "ppo_pixels"]
-PPO_AND_A2C = ["ppo_atari", "a2c_atari"]
+PPO = [*NAMES, "ppo", "ppo_atari", "ppo_atari_ddp", "ppo_pixels"]
+PPO_AND_A2C = ["ppo_atari", "ppo_atari_ddp", "a2c_atari"]
 APART = [["ppo"], ["reinforce"], ["dqn"], ["dqn_atari"], ["ppo_pixels"], ["dqn_pixels"]]
 GROUPS = {  # a class or function that has several versions, and the files that share one
     "make_envs": [NAMES + CLASSIC, PIXELS, PPO_AND_A2C, ["dqn_atari"]],
     "layer_init": [[*NAMES, "ppo", "reinforce"], PIXELS + ATARI],
     "Agent": [NAMES, PPO_AND_A2C, *APART],
     "evaluate": [NAMES, PPO_AND_A2C, *APART],
-    "ppo_loss": [[*NAMES, "ppo"], ["ppo_atari", "ppo_pixels"]],
+    "ppo_loss": [[*NAMES, "ppo"], ["ppo_atari", "ppo_atari_ddp", "ppo_pixels"]],
     "update": [PPO, ["dqn", "dqn_atari", "dqn_pixels"], ["a2c_atari"], ["reinforce"]],
 }
 SMALL = ["--num-envs", 2, "--total-timesteps", 64, "--eval-episodes", 2]
 MORE = {
     **dict.fromkeys(NAMES, ["--env-id", "Pendulum-v1", "--num-steps", 8, "--num-minibatches", 2]),
-    **dict.fromkeys(["ppo", "ppo_pixels", "ppo_atari"], ["--num-steps", 8, "--num-minibatches", 2]),
+    **dict.fromkeys(
+        ["ppo", "ppo_pixels", "ppo_atari", "ppo_atari_ddp"],
+        ["--num-steps", 8, "--num-minibatches", 2],
+    ),
     **dict.fromkeys(
         ["dqn", "dqn_pixels", "dqn_atari"], ["--buffer-size", 64, "--learning-starts", 32]
     ),

@@ -261,7 +261,9 @@ def test_extension_is_documented(every, capsys):
 
 def test_command_in_the_docstring(every):
     """Would break: the command that a reader copies first, with a flag that is none."""
-    (line,) = re.findall(r"^ +python algos/(.*)$", every.__doc__, re.MULTILINE)
+    (line,) = re.findall(
+        r"^ +(?:python|torchrun --nproc-per-node 2) algos/(.*)$", every.__doc__, re.MULTILINE
+    )
     name, *flags = shlex.split(line)
     assert name == f"{every.__name__}.py"
     every.tyro.cli(every.Args, args=flags)

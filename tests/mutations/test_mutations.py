@@ -11,6 +11,7 @@ import pytest
 from conftest import EVERY, script
 
 FILES = {  # the beginnings of the mutants' names, and the files that they change
+    "ddp-atari-": "ppo_atari_ddp",
     "ddp-": "ppo_continuous_ddp",
     "rpo-": "rpo_continuous",
     "squashed-": "ppo_squashed",
