@@ -175,7 +175,7 @@ MORE = {
     **dict.fromkeys(CLASSIC, [("Pendulum-v1", "ppo_continuous.py"), ("ShiftedDiscrete-v0", "5")]),
     **dict.fromkeys(PIXELS, [("ShiftedPixels-v0", "5"), ("CartPole-v11", "CartPole"),
                              ("Pendulum-v1", "Discrete"), ("no_such_module:Any-v0", "no_such"),
-                             ("Counter-v0", ""), ("TinyPixels-v0", "32"), ("OddPixels-v0", "38")]),
+                             ("Counter-v0", ""), ("TinyPixels-v0", "32")]),
     **dict.fromkeys(ATARI, [("BreakoutNoFramskip-v4", "BreakoutNoFrameskip"), ("Pong", ""),
                             ("CartPole-v1", "Atari"), ("", ""), ("no_such_module:Pong-v4", "")]),
 }  # fmt: skip

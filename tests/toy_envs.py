@@ -254,7 +254,6 @@ for name, make in TOYS.items():
 register("ShiftedDiscrete-v0", shifted, pictures=False)
 register("ShiftedPixels-v0", shifted, pictures=True)
 register("TinyPixels-v0", Still, shape=(1, 32, 32))
-register("OddPixels-v0", Still, shape=(1, 38, 38))
 BREAKOUT = gym.spec("BreakoutNoFrameskip-v4")
 SHORT = {"max_num_frames_per_episode": 402}
 for name, more in (("Short", SHORT), ("Full", {"full_action_space": True})):
