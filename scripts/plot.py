@@ -42,6 +42,7 @@ MOST = 6  # experiments in one panel
 FAMILIES = {  # first word of an exp_name: what figures call it, its colour on every page
     "ppo": ("PPO", "#0072B2"),
     "rpo": ("RPO", "#D55E00"),
+    "trpo": ("TRPO", "#56B4E9"),
     "dqn": ("DQN", "#009E73"),
     "a2c": ("A2C", "#CC79A7"),
     "reinforce": ("REINFORCE", "#E69F00"),

@@ -21,13 +21,15 @@ NAMES = [
     "ppo_continuous",
     "rpo_continuous",
     "ppo_squashed",
+    "ppo_penalty",
     "ppo_continuous_ddp",
+    "trpo_continuous",
 ]  # actions in a Box
 CLASSIC = ["ppo", "dqn", "reinforce"]  # Discrete actions
 PIXELS = ["ppo_pixels", "dqn_pixels"]
 ATARI = ["ppo_atari", "a2c_atari", "dqn_atari", "ppo_atari_ddp"]
 EVERY = NAMES + CLASSIC + PIXELS + ATARI
-VARIANTS = ["rpo_continuous", "ppo_squashed"]  # their parent's train(), as test_files.py proves
+VARIANTS = ["rpo_continuous", "ppo_squashed", "ppo_penalty"]  # of ppo_continuous (test_files.py)
 
 
 def pytest_addoption(parser):

@@ -28,9 +28,10 @@ from conftest import (
 NAN, INF = float("nan"), float("inf")
 COUNTS = "num_envs num_steps num_minibatches update_epochs total_timesteps eval_episodes batch_size"
 COUNTS += " checkpoint_frequency eval_max_steps train_frequency target_network_frequency"
-COUNTS += " buffer_size learning_starts"
+COUNTS += " buffer_size learning_starts cg_steps"
 SHARES = "gamma gae_lambda start_e end_e eval_e tau exploration_fraction rms_alpha"
 RATES = "learning_rate max_grad_norm clip_coef vf_coef rpo_alpha rpo_alpha_final rms_eps"
+RATES += " kl_target init_beta max_kl cg_damping"
 ALONE = [  # what is wrong whatever the other flags are
     *[(name, value) for name in COUNTS.split() for value in (0, -1)],
     *[(name, value) for name in SHARES.split() for value in (-0.1, 1.1, NAN)],

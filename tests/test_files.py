@@ -26,20 +26,28 @@ TOKENS = 10.5  # a code line, on average
 VARIANTS = [  # parent, child, most changed lines, tag of each hunk, how many lines longer at most
     ("ppo_continuous", "rpo_continuous", 20, "# RPO:", 15),
     ("ppo_continuous", "ppo_squashed", 20, "# Squash:", 15),
+    ("ppo_continuous", "ppo_penalty", 20, "# Penalty:", 15),
     ("ppo_continuous", "ppo_continuous_ddp", 54, "# DDP:", 53),
     ("ppo_atari", "ppo_atari_ddp", 56, "# DDP:", 50),
 ]
 OWN = {"Args", "train", "Replay"}  # what each file has its own of
-PPO = [*NAMES, "ppo", "ppo_atari", "ppo_atari_ddp", "ppo_pixels"]
+BOX = [name for name in NAMES if name != "trpo_continuous"]  # PPO for actions in a Box
+PPO = [*BOX, "ppo", "ppo_atari", "ppo_atari_ddp", "ppo_pixels"]
 PPO_AND_A2C = ["ppo_atari", "ppo_atari_ddp", "a2c_atari"]
 APART = [["ppo"], ["reinforce"], ["dqn"], ["dqn_atari"], ["ppo_pixels"], ["dqn_pixels"]]
 GROUPS = {  # a class or function that has several versions, and the files that share one
     "make_envs": [NAMES + CLASSIC, PIXELS, PPO_AND_A2C, ["dqn_atari"]],
     "layer_init": [[*NAMES, "ppo", "reinforce"], PIXELS + ATARI],
-    "Agent": [NAMES, PPO_AND_A2C, *APART],
+    "Agent": [BOX, ["trpo_continuous"], PPO_AND_A2C, *APART],
     "evaluate": [NAMES, PPO_AND_A2C, *APART],
-    "ppo_loss": [[*NAMES, "ppo"], ["ppo_atari", "ppo_atari_ddp", "ppo_pixels"]],
-    "update": [PPO, ["dqn", "dqn_atari", "dqn_pixels"], ["a2c_atari"], ["reinforce"]],
+    "ppo_loss": [[*BOX, "ppo"], ["ppo_atari", "ppo_atari_ddp", "ppo_pixels"]],
+    "update": [
+        PPO,
+        ["dqn", "dqn_atari", "dqn_pixels"],
+        ["a2c_atari"],
+        ["reinforce"],
+        ["trpo_continuous"],
+    ],
 }
 SMALL = ["--num-envs", 2, "--total-timesteps", 64, "--eval-episodes", 2]
 MORE = {

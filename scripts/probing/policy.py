@@ -19,6 +19,7 @@ from probing.subject import (
     check,
     compare,
     differs,
+    gaussian_kl,
     gradient,
     largest,
     nearest,
@@ -559,7 +560,7 @@ def slopes(
     rows of slope x log-probability (or value): `right`, or what a mistake would give."""
     x = mb.batch["x"]
     outputs = {
-        "logprob": subject.act(mb.agent, x, mb.batch["action"])[1],
+        "logprob": subject.act(mb.agent, x, mb.batch.get("action"))[1],
         "value": subject.value(mb.agent, x),
     }
     output = outputs.pop(part)
@@ -603,14 +604,15 @@ def rows_of(subject: Subject, many: int) -> int:
 
 @check("update", of="ratio", follows="rows-are-independent density")
 def clipping(subject: Subject) -> Finding:
-    """Slope of the loss by each row's log-probability: -ratio x advantage, and 0 where clipping must hold it."""
+    """Slope of the loss by each row's log-probability: -ratio x advantage, and 0 where clipping must hold it, which is
+    nowhere in a trust region."""
     mb = Minibatch(subject, rows_of(subject, 256), norm_adv=False, ent_coef=0.0)
     with torch.no_grad():
         logprob = subject.act(mb.agent, mb.batch["x"], mb.batch["action"])[1]
         ratio = (logprob - mb.batch["old_logprob"]).exp().double()
     advantage, eps, n = (
         mb.batch["advantage"].double(),
-        getattr(mb.args, "clip_coef", 0.2),
+        getattr(mb.args, "clip_coef", math.inf if "trust-region" in subject.kinds else 0.2),
         len(ratio),
     )
     held = ((advantage > 0) & (ratio > 1 + eps)) | ((advantage < 0) & (ratio < 1 - eps))
@@ -637,6 +639,230 @@ def clipping(subject: Subject) -> Finding:
         choices,
         "the policy loss is not PPO's clipped surrogate",
     )
+
+
+# ---- the penalty on the KL -------------------------------------------------------------------------------------------
+
+
+@check("Agent", of="penalty continuous", follows="density")
+def kl_penalty(subject: Subject) -> Finding:
+    """get_kl of two agents whose means and scales differ: the KL of old and new Gaussians, in float64."""
+    old, new = (subject.agent(seed=seed).double() for seed in (0, 1))
+    if not hasattr(new, "get_kl"):
+        raise Unable("the agent has no get_kl")
+    old.actor_logstd.data += torch.tensor([-0.5, 0.6])
+    x = subject.observations(32).double()
+    with torch.no_grad():
+        pairs = [(agent.actor_mean(x), agent.actor_logstd.exp()) for agent in (old, new)]
+        ours, terms = new.get_kl(old, x), gaussian_kl(*pairs[0], *pairs[1])
+    error, std = pairs[0][0] - pairs[1][0], pairs[1][1]
+    mistakes = {
+        "the sign: moving away from the old policy is rewarded": -terms.sum(-1).mean(),
+        "the KL is averaged over action dimensions, not summed": terms.mean(),
+        "the scales of the policies are left out": (error / std).square().sum(-1).mean() / 2,
+        "the old scale is taken for both": (error / pairs[0][1]).square().sum(-1).mean() / 2,
+    }
+    choices = {"the KL is KL[new || old]": gaussian_kl(*pairs[1], *pairs[0]).sum(-1).mean()}
+    return compare(
+        ours, terms.sum(-1).mean(), mistakes, choices, "the penalty is not KL[old || new]"
+    )
+
+
+@check("update", of="penalty continuous", follows="kl-penalty")
+def penalty_holds(subject: Subject) -> Finding:
+    """How far the first update moves with --init-beta 1000, against --init-beta 1e-6."""
+    free, held = (Trace(subject, init_beta=beta).kl(0) for beta in (1e-6, 1000.0))
+    measured, expected = f"KL {held:.1e} against {free:.1e}", "less than a half"
+    if held < free / 2:
+        return passes(measured, expected)
+    if held > 1.1 * free:
+        return broken(measured, expected, "the penalty drives the policy away from the old one")
+    return differs(measured, expected, "the penalty hardly holds the policy")
+
+
+@check("train", of="penalty continuous", follows="kl-penalty penalty-holds")
+def penalty_weight(subject: Subject) -> Finding:
+    """beta after each update, by its KL: with --kl-target above and below the KLs that there are."""
+    usual = float(np.median([subject.trace.kl(k) for k in range(len(subject.trace.updates))]))
+    wrong, against, total = 0, 0, 0
+    for target in (2 * usual, usual / 3):
+        trace = Trace(subject, kl_target=target)
+        betas = [float(record["agent"].beta) for record in trace.updates]
+        for k, (before, after) in enumerate(itertools.pairwise(betas)):
+            share = trace.kl(k) / target
+            if min(abs(share - 1.5), abs(share - 1 / 1.5)) < 0.02:
+                continue  # rounding decides
+            factor = 2.0 if share > 1.5 else 0.5 if share < 1 / 1.5 else 1.0
+            right = min(max(factor * before, 1e-6), 1e6) if factor != 1 else before
+            total += 1
+            wrong += abs(after / right - 1) > 1e-3
+            against += (after > before and factor < 1) or (after < before and factor > 1)
+    measured, expected = f"{wrong} of {total} updates wrong, {against} the other way", "none"
+    if not wrong:
+        return passes(measured, expected)
+    if against > wrong / 2:
+        return broken(
+            measured,
+            expected,
+            "beta falls where the policy moves too far, or rises where it hardly moves",
+        )
+    return differs(
+        measured,
+        expected,
+        "beta does not double above 1.5 x --kl-target and halve below --kl-target / 1.5",
+    )
+
+
+# ---- the trust region ------------------------------------------------------------------------------------------------
+
+
+def policy_parameters(agent) -> list:
+    if not isinstance(getattr(agent, "actor_logstd", None), torch.nn.Parameter):
+        raise Unable(
+            "the agent has no actor_mean and actor_logstd, which the probe takes for its policy"
+        )
+    return [*agent.actor_mean.parameters(), agent.actor_logstd]
+
+
+def fisher_root(agent, x) -> torch.Tensor:
+    """A matrix R with R^T R the Fisher matrix, averaged over rows x, of the parameters of a Gaussian policy: a row for
+    each mean, its derivatives over the deviation, and one for each log of a deviation, whose own information is 2."""
+    parameters, mean = policy_parameters(agent), agent.actor_mean(x)
+    std = agent.actor_logstd.exp().detach()
+    rows = [gradient(number, parameters) for number in (mean / std / len(x) ** 0.5).flatten()]
+    rows += [2**0.5 * gradient(number, parameters) for number in agent.actor_logstd]
+    return torch.stack(rows)
+
+
+@check("fisher_product", of="trust-region continuous", follows="density")
+def fisher_vector_product(subject: Subject) -> Finding:
+    """fisher_product on vectors, with damping 0.3, against the matrix made of the derivatives of means and scales."""
+    if not hasattr(subject.module, "fisher_product"):
+        raise Unable("there is no function fisher_product")
+    agent, x = subject.agent().double(), subject.observations(8).double()
+    parameters, root = policy_parameters(agent), fisher_root(agent, x)
+    policy = torch.distributions.Normal(agent.actor_mean(x), agent.actor_logstd.exp())
+    product = subject.trace.module.fisher_product(policy, parameters, 0.3)
+    vectors = torch.randn(4, root.shape[1], dtype=torch.float64)
+    ours = torch.stack([product(v).detach() for v in vectors])
+    plain = vectors @ root.T @ root
+    right, scale = plain + 0.3 * vectors, plain.abs().max()
+    mistakes = {"the sign of the damping": plain - 0.3 * vectors}
+    mistakes |= {"the sign of the Fisher matrix": 0.3 * vectors - plain}
+    mistakes |= {"the Fisher matrix does not enter: this is the plain gradient": 0.3 * vectors}
+    mistakes |= {
+        f"the KL of {n} rows is summed or halved": f * plain + 0.3 * vectors
+        for n, f in ((8, 8), (2, 0.5))
+    }
+    choices = {"there is no damping": plain}
+    cases = [{text: other / scale for text, other in part.items()} for part in (mistakes, choices)]
+    question = "the product is not that of the Fisher matrix and the damping"
+    return compare(ours / scale, right / scale, *cases, question, 1e-6)
+
+
+@check("conjugate_gradient", of="trust-region")
+def conjugate_gradient(subject: Subject) -> Finding:
+    """The solution for a random positive definite matrix, in as many steps as it has rows, against a direct one."""
+    root, b = torch.randn(12, 12, dtype=torch.float64), torch.randn(12, dtype=torch.float64)
+    matrix = root @ root.T / 12 + torch.eye(12)
+    ours = subject.trace.module.conjugate_gradient(lambda v: matrix @ v, b, 12)
+    error = largest(ours, torch.linalg.solve(matrix, b))
+    if error < 1e-3:
+        return passes(f"error {error:.1e}", "below 1e-03")
+    return broken(f"error {error:.1e}", "below 1e-03", "it does not solve the equation")
+
+
+def policy_steps(trace: Trace):
+    """Of each update: the agents before and after, the surrogate's tensors, and whether the policy has moved."""
+    agents = [*(record["agent"] for record in trace.updates), trace.after]
+    for record, (old, new) in zip(trace.updates, itertools.pairwise(agents)):
+        pairs = zip(policy_parameters(old), policy_parameters(new))
+        yield old, new, record["minibatches"][0], any(not torch.equal(*pair) for pair in pairs)
+
+
+@check(
+    "update",
+    of="trust-region continuous",
+    follows="conjugate-gradient fisher-vector-product clipping",
+)
+def natural_gradient(subject: Subject) -> Finding:
+    """The direction of the first step that is taken, against (F + damping I)^-1 g with the whole matrix, in float64."""
+    trace = Trace(subject, norm_adv=False, max_kl=1e-3, cg_steps=50)
+    steps = [(old, new, mb) for old, new, mb, moved in policy_steps(trace) if moved]
+    if not steps:
+        return broken("no step was taken", "one", "the policy never moves")
+    old, new, mb = steps[0][0].double(), steps[0][1].double(), steps[0][2]
+    x, parameters = mb["x"].double(), policy_parameters(old)
+    logprob = subject.act(old, x, mb["action"].double())[1]
+    uphill = gradient((logprob * mb["advantage"].double()).mean(), parameters)
+    root, damping = fisher_root(old, x), getattr(trace.args, "cg_damping", 0.1)
+    # Woodbury: a matrix with as many rows as there are means, in place of one with as many as there are parameters
+    inner = damping * torch.eye(len(root), dtype=torch.float64) + root @ root.T
+    right = (uphill - root.T @ torch.linalg.solve(inner, root @ uphill)) / damping
+    step = torch.cat(
+        [(b - a).detach().flatten() for a, b in zip(parameters, policy_parameters(new))]
+    )
+    cosine, plain = (float(torch.cosine_similarity(step, other, 0)) for other in (right, uphill))
+    measured, expected = f"cosine {cosine:.3f}", "above 0.99"
+    if cosine > 0.99:
+        return passes(measured, expected)
+    if cosine < 0:
+        return broken(measured, expected, "the step goes the wrong way")
+    text = (
+        "the step is that of the plain gradient"
+        if plain > 0.99
+        else "the step is not along the natural gradient"
+    )
+    return differs(measured, expected, text)
+
+
+@check("update", of="trust-region continuous", follows="natural-gradient clipping")
+def trust_region(subject: Subject) -> Finding:
+    """With --max-kl 0.01, 0.5 and 1000: each step keeps to it and betters the surrogate, for which the last is too far;
+    with the others the longest use a part of it."""
+    for limit in (0.01, 0.5, 1000.0):
+        trace = Trace(subject, norm_adv=False, max_kl=limit)
+        kls = [trace.kl(k) for k in range(len(trace.updates))]
+        moves, better = [], []
+        for old, new, mb, moved in policy_steps(trace):
+            logprobs = [subject.act(agent, mb["x"], mb["action"])[1] for agent in (old, new)]
+            ratio = (logprobs[1] - logprobs[0]).double().exp()
+            moves.append(moved)
+            better.append(float(((ratio - 1) * mb["advantage"]).mean()))
+        measured = f"KL up to {max(kls):.1e}, {sum(moves)} of {len(moves)} updates step"
+        expected = f"below {limit:.1e}, most"
+        if max(kls) > 1.01 * limit:
+            return broken(measured, expected, "a step leaves the trust region")
+        if any(moved and gain < -1e-6 for moved, gain in zip(moves, better)):
+            return broken(measured, expected, "a step that makes the surrogate worse is taken")
+        if limit == 1000:
+            break
+        if not any(moves):
+            return broken(measured, expected, "the policy never moves")
+        if max(kls) < 0.1 * limit:
+            return differs(measured, expected, "the steps are far shorter than --max-kl allows")
+    return passes(measured, expected)
+
+
+@check("update", of="trust-region continuous", follows="trust-region")
+def refused_step(subject: Subject) -> Finding:
+    """Where all advantages are 0, and where they are not numbers, no step is better: the policy stays, bit for bit."""
+    if subject.trace.update_call is None or "advantage" not in subject.loss_parameters:
+        raise Unable("the arguments of update cannot be copied, or the loss takes no advantage")
+    for value in (0.0, math.nan):
+        arguments = copy.deepcopy(subject.trace.update_call)
+        batch, agent = list(arguments["batch"]), arguments["agent"]
+        place = subject.loss_parameters.index("advantage")
+        batch[place] = torch.full_like(batch[place], value)
+        before = copy.deepcopy(agent)
+        subject.trace.names["update"](**arguments | {"batch": batch})
+        pairs = zip(policy_parameters(before), policy_parameters(agent))
+        if any(not torch.equal(*pair) for pair in pairs):
+            return broken("another policy", "the same", "a step that is refused is not taken back")
+    return passes("the same", "the same")
+
+
+# ---- scores ----------------------------------------------------------------------------------------------------------
 
 
 @check("update", of="score", follows="rows-are-independent density probabilities")
@@ -726,15 +952,19 @@ def value_loss(subject: Subject) -> Finding:
     finding = None
     share = "the whole" if hasattr(subject.module, "n_step_returns") else "half the"
     flags = subject.module.Args.__dataclass_fields__
+    apart = subject.trace.value_call is not None  # the values have a loss of their own
+    of = "value_minibatches" if apart else "minibatches"
     for clip in (False, True) if "clip_vloss" in flags else (False,):
         mb = Minibatch(
-            subject, rows_of(subject, 256), norm_adv=False, clip_vloss=clip, ent_coef=0.0
+            subject, rows_of(subject, 256), of, norm_adv=False, clip_vloss=clip, ent_coef=0.0
         )
         with torch.no_grad():
             value = subject.value(mb.agent, mb.batch["x"]).double()
         target, old = mb.batch["target"].double(), mb.batch.get("old_value", value).double()
         weight, eps = (
-            getattr(mb.args, "vf_coef", 0.5) / len(value) * (2 if share == "the whole" else 1),
+            getattr(mb.args, "vf_coef", 1.0 if apart else 0.5)
+            / len(value)
+            * (2 if share == "the whole" else 1),
             getattr(mb.args, "clip_coef", math.inf),
         )
         right = weight * value_slopes(value, target, old, eps if clip else math.inf)
@@ -876,7 +1106,7 @@ def shapes(subject: Subject) -> Finding:
         ("logprob", "value", "old_logprob", "advantage", "target", "old_value", "valid"),
     )
     for record in subject.trace.updates:
-        for mb in record["minibatches"]:
+        for mb in record["minibatches"] + record["value_minibatches"]:
             size = len(mb["x"])
             for name in names:
                 if name in mb and mb[name].shape != (size,):
@@ -919,13 +1149,14 @@ def reset_rows(subject: Subject) -> Finding:
     return passes(measured, "0, 0")
 
 
-def found_rows(trace: Trace):
+def found_rows(trace: Trace, of: str = "minibatches"):
     """For each update: the batch's rows of the steps that were found, what is expected of them, and which they are."""
+    places_of = trace.places if of == "minibatches" else trace.find(of)
     for places, expected, record, truth in zip(
-        trace.places, trace.expected, trace.updates, trace.truth
+        places_of, trace.expected, trace.updates, trace.truth
     ):
         here = places >= 0
-        batch = {name: tensor[places[here]] for name, tensor in trace.batch(record).items()}
+        batch = {name: tensor[places[here]] for name, tensor in trace.batch(record, of).items()}
         yield batch, expected, here, record, truth
 
 
@@ -1093,7 +1324,10 @@ def advantages(subject: Subject) -> Finding:
                     "rewards of the next episode flow into the returns",
                 )
     parts = {"advantage": [], "target": []}
-    for k, (batch, _, here, _, truth) in enumerate(found_rows(trace)):
+    found = list(enumerate(found_rows(trace)))
+    if trace.value_call is not None:
+        found += enumerate(found_rows(trace, "value_minibatches"))
+    for k, (batch, _, here, _, truth) in found:
         call, result = trace.returns[k]
         result = result.double().numpy()[truth["valid"]][here]
         values = (
@@ -1218,13 +1452,17 @@ def observation_statistics(subject: Subject) -> Finding:
 
 @check("update", of="ratio")
 def minibatches(subject: Subject) -> Finding:
-    """Each epoch passes over every row, in a new order, in --num-minibatches parts; rows keep together."""
+    """Each epoch passes over every row, in a new order, in --num-minibatches parts; rows keep together. In a trust
+    region these are epochs of the values."""
     trace, notes = subject.trace, []
     per_epoch, epochs = trace.args.num_minibatches, trace.args.update_epochs
+    of = "minibatches" if trace.value_call is None else "value_minibatches"
     for record, truth in zip(trace.updates, trace.truth):
-        parts = record["minibatches"]
+        parts = record[of]
         names = [
-            name for name in trace.batch(record) if name not in ("x", "logprob", "entropy", "value")
+            name
+            for name in trace.batch(record, of)
+            if name not in ("x", "logprob", "entropy", "value")
         ]
         rows = {}
         for mb in parts:
@@ -1253,7 +1491,7 @@ def minibatches(subject: Subject) -> Finding:
             notes.append("an epoch leaves rows out")
         if epochs > 1 and orders[0] == orders[-1]:
             notes.append("the same order in every epoch")
-        elif in_time(trace, record):
+        elif in_time(trace, record, of):
             notes.append("rows are not shuffled")
     notes = list(dict.fromkeys(notes))
     if notes:
@@ -1261,8 +1499,8 @@ def minibatches(subject: Subject) -> Finding:
     return passes("every row, shuffled")
 
 
-def in_time(trace: Trace, record: dict) -> bool:
+def in_time(trace: Trace, record: dict, of: str) -> bool:
     """Whether the rows of an update stand in the order of time."""
     k = next(i for i, known in enumerate(trace.updates) if known is record)
-    where = trace.places[k]
+    where = (trace.places if of == "minibatches" else trace.find(of))[k]
     return bool((where >= 0).all() and (np.diff(where[:20]) == 1).all())

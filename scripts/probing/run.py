@@ -241,13 +241,15 @@ def gradients_reach_everything(subject: Subject) -> Finding:
 
 @check("train", of="policy")
 def annealing(subject: Subject) -> Finding:
-    """The learning rate of every parameter in each update: linear to 0, or constant with --no-anneal-lr."""
+    """The learning rate of every parameter in each update: linear to 0, or constant with --no-anneal-lr and, where
+    there is no such flag, in a trust region."""
     trace, args = subject.trace, subject.trace.args
     if not hasattr(args, "learning_rate"):
         raise Unable("there is no flag --learning-rate")
     ours, right = [], []
+    falls = getattr(args, "anneal_lr", "trust-region" not in subject.kinds)
     for record, step in zip(trace.stepped(), [0, *trace.steps]):
-        share = 1 - step / args.total_timesteps if getattr(args, "anneal_lr", True) else 1.0
+        share = 1 - step / args.total_timesteps if falls else 1.0
         ours.append(record["lrs"])
         right.append([args.learning_rate * share] * len(record["lrs"]))
     spread = any(max(lrs) > 1.001 * min(lrs) for lrs in ours if lrs)
@@ -264,6 +266,7 @@ def annealing(subject: Subject) -> Finding:
     ):
         still = all(lrs == ours[0] for lrs in ours)
         text = "stays constant" if still else "is not a straight line from --learning-rate to 0"
+        text = text if falls else "changes"
         return differs(measured, expected, f"the learning rate {text}")
     if hasattr(args, "anneal_lr"):
         constant = {
@@ -397,6 +400,8 @@ def losses_of(
 ) -> dict[str, tuple[float, float]]:
     """What an update should log, from its minibatches, with advantages that are not standardised: mean and last."""
     lists, clip_coef = {}, getattr(trace.args, "clip_coef", 0.0)
+    if trace.value_call is not None:
+        return losses_of_trust_region(subject, trace, record, k)
     for row in record["minibatches"]:
         mb = {
             name: v.double() if torch.is_tensor(v) else v for name, v in row.items() if name != "x"
@@ -430,6 +435,24 @@ def losses_of(
         means["losses/explained_variance"] = (explained(subject, trace, k),) * 2
         means["charts/learning_rate"] = (record["lrs"][0] if record["lrs"] else math.nan,) * 2
     return means
+
+
+def losses_of_trust_region(subject: Subject, trace: Trace, record: dict, k: int) -> dict:
+    """The same of a step of the policy, whose last trial counts, and of the minibatches of the values."""
+    last = record["minibatches"][-1]
+    ratio = (last["logprob"].double() - last["old_logprob"]).exp()
+    values = [
+        0.5 * (mb["value"].double() - mb["target"]) ** 2 for mb in record["value_minibatches"]
+    ]
+    numbers = {
+        "losses/policy_loss": -(ratio * last["advantage"]).mean(),
+        "losses/entropy": last["entropy"].mean(),
+        "losses/kl": trace.kl(k),
+        "losses/value_loss": np.mean([float(errors.mean()) for errors in values]),
+        "losses/explained_variance": explained(subject, trace, k),
+        "charts/learning_rate": record["lrs"][0] if record["lrs"] else math.nan,
+    }
+    return {name: (float(number),) * 2 for name, number in numbers.items()}
 
 
 def explained(subject: Subject, trace: Trace, k: int) -> float:

@@ -59,6 +59,8 @@ KINDS = {
     "clips": ("the flag --max-grad-norm", flag("max_grad_norm")),
     "rpo": ("the flag --rpo-alpha", flag("rpo_alpha")),
     "ranks": ("a WORLD_SIZE: torchrun starts several processes", has("WORLD_SIZE")),
+    "penalty": ("the flag --kl-target", flag("kl_target")),
+    "trust-region": ("conjugate_gradient", has("conjugate_gradient")),
     "draws": (
         "Atari or q-learning: its evaluation draws actions",
         lambda subject: {"atari", "q-learning"} & subject.kinds,
@@ -459,6 +461,7 @@ class Trace:
         self.returns, self.updates, self.evaluations, self.envs = [], [], [], []
         self.writers, self.replays, self.samples, self.epsilons = [], [], [], []
         self.optimizers, self.steppers, self.learned = [], [], set()
+        self.value_call = None
         self.online = self.target = self.construction = self.update_call = self.resumed = None
         self.recording, self.evaluating, self.ticks = True, False, []
         self.names = {
@@ -472,6 +475,9 @@ class Trace:
             subject.returns_name: self.spy_returns,
             subject.loss_name: self.spy_loss,
         }
+        if "trust-region" in subject.kinds and hasattr(self.module, "value_loss"):
+            self.names["value_loss"] = self.module.value_loss  # the values have a loss of their own
+            spies["value_loss"] = self.spy_value_loss
         agent_class, q_learning = self.module.Agent, hasattr(self.module, "td_target")
         with contextlib.ExitStack() as patches:
             for name, spy in spies.items():
@@ -619,6 +625,22 @@ class Trace:
         self.loss_call = call
         return result
 
+    def spy_value_loss(self, *a, **k):
+        """Its rows, where the values are learned apart from the policy."""
+        call = Call(self.names["value_loss"], a, k)
+        result = call.function(*a, **k)
+        if self.recording and self.updates:
+            tensors = {
+                n: v.detach().clone() for n, v in call.arguments.items() if torch.is_tensor(v)
+            }
+            row = Row(tensors)
+            with torch.no_grad():
+                row["value"] = self.subject.value(call.arguments["agent"], row["x"])
+            row["loss"] = float(result)
+            self.updates[-1]["value_minibatches"].append(row)
+            self.value_call = call
+        return result
+
     def spy_update(self, *a, **k):
         function = self.names["update"]
         call = Call(function, a, k)
@@ -632,7 +654,14 @@ class Trace:
             self.first = copy.deepcopy(agent)
             with contextlib.suppress(Exception):
                 self.update_call = copy.deepcopy(call.arguments)
-        record = {"minibatches": [], "norms": [], "steps": [], "lrs": [], "tick": len(self.ticks)}
+        record = {
+            "minibatches": [],
+            "value_minibatches": [],
+            "norms": [],
+            "steps": [],
+            "lrs": [],
+            "tick": len(self.ticks),
+        }
         record["agent"] = copy.deepcopy(agent) if self.target is None else None
         record["memory"] = [[], []]  # of each optimiser, before its first step and in the end
         self.updates.append(record)
@@ -688,9 +717,9 @@ class Trace:
             raise Unable("no step of a torch.optim.Optimizer was seen in update")
         return self.updates
 
-    def batch(self, record: dict) -> dict[str, torch.Tensor]:
+    def batch(self, record: dict, of: str = "minibatches") -> dict[str, torch.Tensor]:
         """All rows that reached the loss in an update, some of them several times; without those masked by `valid`."""
-        rows = record["minibatches"]
+        rows = record[of]
         if not rows:
             raise Unable(f"update does not call {self.subject.loss_name}")
         names = [name for name, value in rows[0].items() if torch.is_tensor(value)]
@@ -760,14 +789,28 @@ class Trace:
 
     @cached_property
     def places(self) -> list[np.ndarray]:
+        return self.find("minibatches")
+
+    def find(self, of: str) -> list[np.ndarray]:
         """For each expected row of each update the row of the file's batch with the same x, -1 where there is none."""
         found = [
-            nearest(expected["x"], sketch(self.batch(record)["x"]))
+            nearest(expected["x"], sketch(self.batch(record, of)["x"]))
             for expected, record in zip(self.expected, self.updates)
         ]
         if all((places < 0).all() for places in found):
             raise Unable("no row of the batch is an observation as Agent.normalize gives it")
         return found
+
+    def kl(self, k: int) -> float:
+        """Mean KL[before || after] in float64 of the Gaussian policies before and after update k, over its rows."""
+        agents = [*(record["agent"] for record in self.updates), self.after][k : k + 2]
+        x = self.batch(self.updates[k])["x"][self.places[k]]
+        with torch.no_grad():
+            policies = [
+                (agent.actor_mean(x).double(), agent.actor_logstd.exp().double())
+                for agent in agents
+            ]
+        return float(gaussian_kl(*policies[0], *policies[1]).sum(-1).mean())
 
     @cached_property
     def steps(self) -> list[int]:
@@ -779,6 +822,12 @@ class Trace:
         args, step = self.args, [0, *self.steps][k]
         share = min(step / (args.exploration_fraction * args.total_timesteps), 1)
         return args.start_e + share * (args.end_e - args.start_e)
+
+
+def gaussian_kl(old_mean, old_std, mean, std) -> torch.Tensor:
+    """KL[old || new] of Gaussians, for each number."""
+    spread = (old_std**2 + (old_mean - mean) ** 2) / (2 * std**2)
+    return std.log() - old_std.log() + spread - 0.5
 
 
 def value_rows(rows: list[Row], name: str) -> bool:
@@ -824,17 +873,18 @@ class Minibatch:
     """The loss called again as in the traced run, with an agent of the probe's, other flags, and tensors of `rows`
     rows: those that the probe knows are drawn anew, the others are what the run had in these rows."""
 
-    def __init__(self, subject: Subject, rows: int = 64, **flags):
+    def __init__(self, subject: Subject, rows: int = 64, of: str = "minibatches", **flags):
         trace = subject.trace
         if not any(record["minibatches"] for record in trace.updates):
             raise Unable(f"update does not call {subject.loss_name}")
-        self.subject, self.call, self.flags = subject, trace.loss_call, flags
+        self.subject, self.flags = subject, flags
+        self.call = trace.loss_call if of == "minibatches" else trace.value_call
         self.agent = subject.agent(**flags)
         self.args = getattr(self.agent, "args", None) or replace(trace.args, **subject.known(flags))
         self.target = subject.agent(seed=1, **flags) if trace.target is not None else None
-        pool = [row for record in trace.updates[:4] for row in record["minibatches"]]
+        pool = [row for record in trace.updates[:4] for row in record[of]]
         chosen = torch.randint(sum(len(row["x"]) for row in pool), (rows,))
-        inputs = ["x" if name == subject.x_name else name for name in subject.loss_parameters]
+        inputs = ["x" if name == subject.x_name else name for name in self.call.arguments]
         self.batch = {
             name: torch.cat([row[name] for row in pool])[chosen]
             for name in inputs
@@ -873,8 +923,10 @@ class Minibatch:
         given[self.subject.x_name] = given.pop("x")
         if "target_agent" in self.call.arguments:
             given["target_agent"] = self.target
+        if "args" in self.call.arguments:
+            given["args"] = args or self.args
         torch.manual_seed(self.subject.seed)
-        return self.call.again(agent=self.agent, args=args or self.args, **given)
+        return self.call.again(agent=self.agent, **given)
 
 
 def gradient(output: torch.Tensor, parameters: list) -> torch.Tensor:

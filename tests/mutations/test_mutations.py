@@ -15,6 +15,8 @@ FILES = {  # the beginnings of the mutants' names, and the files that they chang
     "ddp-": "ppo_continuous_ddp",
     "rpo-": "rpo_continuous",
     "squashed-": "ppo_squashed",
+    "penalty-": "ppo_penalty",
+    "trpo-": "trpo_continuous",
     "discrete-": "ppo",
     "reinforce-": "reinforce",
     "vector-dqn-": "dqn",
