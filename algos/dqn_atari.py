@@ -143,7 +143,7 @@ class Agent(nn.Module):
         super().__init__()
         self.args = args
         self.num_actions = int(action_space.n)
-        self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+        self.bfloat16 = precision == "bfloat16"
         self.network = nn.Sequential(
             layer_init(nn.Conv2d(4, 32, 8, stride=4)),
             nn.ReLU(),
@@ -159,8 +159,9 @@ class Agent(nn.Module):
 
     def forward(self, obs):
         """obs (n, 4, 84, 84) uint8 -> (n, num_actions) float32."""
-        x = obs.to(self.dtype, memory_format=torch.channels_last).div_(255)
-        with torch.autocast(obs.device.type, self.dtype, enabled=self.dtype == torch.bfloat16):
+        dtype = torch.bfloat16 if self.bfloat16 else self.head.weight.dtype
+        x = obs.to(dtype, memory_format=torch.channels_last).div_(255)
+        with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bfloat16):
             features = self.network(x).float()
         return self.head(features)
 
@@ -399,8 +400,7 @@ def train(args: Args, stop=()) -> dict:
             if args.clip_reward:
                 reward = np.sign(reward)
             replay.add(obs, age, action, reward, terminated, valid)
-            obs = next_obs
-            age = next_age
+            obs, age = next_obs, next_age
             checksum += reward.sum()
             global_step += int(valid.sum())
 

@@ -163,7 +163,7 @@ class Agent(nn.Module):
     def __init__(self, action_space: gym.spaces.Discrete, args: Args, precision: str):
         super().__init__()
         self.args = args
-        self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+        self.bfloat16 = precision == "bfloat16"
         self.network = nn.Sequential(
             layer_init(nn.Conv2d(4, 32, 8, stride=4)),
             nn.ReLU(),
@@ -180,8 +180,9 @@ class Agent(nn.Module):
 
     def features(self, obs):
         """obs (n, 4, 84, 84) uint8 -> (n, 512) float32."""
-        x = obs.to(self.dtype, memory_format=torch.channels_last).div_(255)
-        with torch.autocast(obs.device.type, self.dtype, enabled=self.dtype == torch.bfloat16):
+        dtype = torch.bfloat16 if self.bfloat16 else self.actor.weight.dtype
+        x = obs.to(dtype, memory_format=torch.channels_last).div_(255)
+        with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bfloat16):
             return self.network(x).float()
 
     def get_value(self, obs):

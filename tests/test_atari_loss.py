@@ -110,7 +110,7 @@ def test_bfloat16_is_near_float32(atari):
     """Would break: heads or inputs rounded to 8 bits, a switch that does nothing."""
     agent, _ = make_agent(atari)
     short, obs = copy.deepcopy(agent), observations(16)
-    short.dtype = torch.bfloat16
+    short.bfloat16 = True
     ours, exact = head(short, obs), head(agent, obs)
     assert ours.dtype == torch.float32
     assert not torch.equal(ours, exact)

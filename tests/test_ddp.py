@@ -200,9 +200,9 @@ def ends(folder: str, how: str) -> dict:
         envs.step = watched
         return envs, obs
 
-    def interrupted(*args):
+    def interrupted(*args, **flags):
         stop.append(signal.SIGINT)
-        return evaluate(*args)
+        return evaluate(*args, **flags)
 
     algo.make_envs = with_an_event
     if how == "evaluation":

@@ -272,7 +272,7 @@ def test_stop_saves_first(every, monkeypatch, tmp_path, capsys, number, where):
     if where == "train":
         at_row(monkeypatch, every, 5, lambda: stop.append(number))
     else:
-        spy(monkeypatch, every, "evaluate", lambda *_: stop.append(number))
+        spy(monkeypatch, every, "evaluate", lambda *_, **__: stop.append(number))
     factor, flags = longer(every, total_timesteps=10**5, eval_frequency=40)
     with pytest.raises(SystemExit) as stopped:
         every.train(tiny(every, tmp_path, **flags), stop)

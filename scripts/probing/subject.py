@@ -697,7 +697,9 @@ class Trace:
         before, self.evaluating = copy.deepcopy(agent.state_dict()), True
         result = self.names["evaluate"](agent, *a, **k)
         self.evaluating = False
-        if self.recording:
+        if k.get("greedy"):  # beside the draws, in environments of its own
+            self.envs.pop()
+        elif self.recording:
             self.evaluations.append((before, copy.deepcopy(agent), result))
         return result
 
