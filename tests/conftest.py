@@ -29,7 +29,8 @@ CLASSIC = ["ppo", "dqn", "reinforce"]  # Discrete actions
 PIXELS = ["ppo_pixels", "dqn_pixels"]
 ATARI = ["ppo_atari", "a2c_atari", "dqn_atari", "ppo_atari_ddp"]
 EVERY = NAMES + CLASSIC + PIXELS + ATARI
-VARIANTS = ["rpo_continuous", "ppo_squashed", "ppo_penalty"]  # of ppo_continuous (test_files.py)
+RANKS = ["ppo_continuous_ddp", "ppo_atari_ddp"]  # with one rank their parents (test_ddp.py)
+VARIANTS = ["rpo_continuous", "ppo_squashed", "ppo_penalty", *RANKS]  # as test_files.py proves
 
 
 def pytest_addoption(parser):
@@ -201,7 +202,7 @@ def every_of(*names):
     return pytest.mark.parametrize("every", names, indirect=True)
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(params=[name for name in NAMES if name not in RANKS])
 def algo(request):
     return load(request.param)
 
@@ -211,7 +212,7 @@ def classic(request):
     return load(request.param)
 
 
-@pytest.fixture(params=ATARI)
+@pytest.fixture(params=[name for name in ATARI if name not in RANKS])
 def atari(request):
     return load(request.param)
 
