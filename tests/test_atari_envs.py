@@ -228,12 +228,12 @@ def test_what_is_learned_from_is_what_stable_baselines3_would_see(
 
 def test_games_with_fire():
     """FIRE is action 1, or has no part: in two board games. Would break: a script that plays something else."""
-    games = {env_id: gym.spec(env_id).kwargs["game"] for env_id in V5}
-    actions = {
-        env_id: ale_py.AtariVectorEnv(game, 1).ale.get_action_set()
-        for env_id, game in games.items()
-    }
-    having = [env_id for env_id in V5 if ale_py.Action.FIRE in actions[env_id]]
-    assert 85 < len(having) < 104
-    elsewhere = [env_id for env_id in having if actions[env_id][1] != ale_py.Action.FIRE]
-    assert elsewhere == ["ALE/Backgammon-v5", "ALE/VideoCheckers-v5"]
+    board = ["ALE/Backgammon-v5", "ALE/VideoCheckers-v5"]
+    places = {}
+    for env_id in [*V5[::6], *board]:
+        envs = ale_py.AtariVectorEnv(gym.spec(env_id).kwargs["game"], 1)
+        actions = envs.ale.get_action_set()
+        if ale_py.Action.FIRE in actions:
+            places[env_id] = actions.index(ale_py.Action.FIRE)
+    assert len(places) > 10
+    assert [env_id for env_id, place in places.items() if place != 1] == board
