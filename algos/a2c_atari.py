@@ -95,7 +95,7 @@ class FireOnLifeLoss(gym.vector.VectorWrapper):
         super().__init__(envs)
         self.script_length = 3 if enabled and Action.FIRE in envs.ale.get_action_set() else 0
         self.left = np.zeros(envs.num_envs, int)  # steps of the script
-        self.lives = np.zeros(envs.num_envs)
+        self.lives = np.zeros(envs.num_envs)  # left before a step; at first none can be lost
 
     def step(self, action):
         scripted = self.left > 0

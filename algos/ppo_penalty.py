@@ -4,7 +4,7 @@
 
 PPO: Schulman et al. 2017, arXiv:1707.06347, section 4. Differs from ppo_continuous.py where tagged:
 the loss has beta * KL[old || new] (eq. 8). After an update beta doubles if the KL is above 1.5 times
---kl-target, and halves if it is below --kl-target / 1.5; it stays within 1e-6 and 1e6, to come back.
+--kl-target, and halves if it is below --kl-target / 1.5; it stays within 1e-6 and 1e6.
 The parent's deviations hold. --clip-coef clips nothing; with 0.2 the clip acts beside the penalty.
 """
 
