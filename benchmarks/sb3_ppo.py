@@ -44,6 +44,7 @@ class Args:
     total_timesteps: int = 2_000_000  # environment steps
     torch_threads: int = 1  # CPU threads of PyTorch
     eval_episodes: int = 100  # episodes of the evaluation, one in each of as many environments
+    until_goal: float | None = None  # minutes: end at time_to_return.py's goal or after this time
     runs_dir: str = "runs"  # the run folder is created in here
 
 
@@ -71,6 +72,7 @@ def run(args, algo: str, policy: str, settings: dict, envs, evaluate) -> dict:
     import stable_baselines3
     import torch
     from stable_baselines3.common.callbacks import BaseCallback
+    from time_to_return import GOALS, is_there
     from torch.utils.tensorboard import SummaryWriter
 
     started = time.time()
@@ -101,6 +103,8 @@ def run(args, algo: str, policy: str, settings: dict, envs, evaluate) -> dict:
 
         def _on_training_start(self) -> None:
             self.ended, self.last100, self.marks, self.logged = [], [], [], 0
+            self.curve, self.started, self.there = [], time.time(), False
+            self.limit = getattr(args, "until_goal", None)
 
         def _on_rollout_start(self) -> None:
             self.marks.append((time.perf_counter(), self.num_timesteps))
@@ -109,7 +113,8 @@ def run(args, algo: str, policy: str, settings: dict, envs, evaluate) -> dict:
             self.ended += [
                 info["episode"]["r"] for info in self.locals["infos"] if "episode" in info
             ]
-            return True
+            late = self.limit and time.time() > self.started + 60 * self.limit
+            return not (self.there or late)
 
         def _on_rollout_end(self) -> None:
             if self.num_timesteps >= self.logged + 1000:
@@ -121,7 +126,11 @@ def run(args, algo: str, policy: str, settings: dict, envs, evaluate) -> dict:
         def log(self) -> None:
             if self.ended:
                 self.logged = self.num_timesteps
-                writer.add_scalar("charts/episodic_return", np.mean(self.ended), self.num_timesteps)
+                value, seconds = float(np.mean(self.ended)), time.time() - self.started
+                writer.add_scalar("charts/episodic_return", value, self.num_timesteps)
+                self.curve.append((self.num_timesteps, seconds, value))
+                if self.limit:
+                    self.there = is_there(GOALS[args.env_id], self.curve)
                 self.last100, self.ended = (self.last100 + self.ended)[-100:], []
 
     log = Log()
@@ -150,9 +159,12 @@ def train(args: Args) -> dict:
     from speed import ZOO, identical, with_activation
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.vec_env import VecNormalize
+    from time_to_return import GOALS
 
     found = args.library == "sb3" or importlib.util.find_spec("sbx")
     check(found, "--library sbx needs a package: pip install sbx-rl")
+    goal = args.until_goal is None or args.env_id in GOALS
+    check(goal, f"--until-goal: {args.env_id} has no goal; these have: {', '.join(GOALS)}")
     missing = f"--env-id {args.env_id} has no tuned settings here; take one of {', '.join(ZOO)}"
     check(args.settings != "zoo" or args.env_id in ZOO, missing)
     settings = (

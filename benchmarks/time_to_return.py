@@ -24,6 +24,7 @@ GOALS = {
     "LunarLanderContinuous-v3": 200.0,
     "Pendulum-v1": -200.0,
 }
+WINDOW = 20_000  # steps
 COLUMNS = ("exp_name", "env_id", "seed", "step", "metric", "value", "commit")
 
 
@@ -33,16 +34,21 @@ class Options:
         tuple[Path, ...]
     ]  # hold run folders; tasks without a goal are left out
     ours: str = "ppo_continuous"  # the exp_name that the others are compared with
-    window: int = 20_000  # steps
+    window: int = WINDOW  # steps
     output: Path | None = None  # a CSV of every run, in long format
 
 
-def time_to(goal: float, curve: list[tuple[int, float, float]], window: int):
-    """(step, seconds) of the first point whose last `window` steps have a mean return of at least goal, or None.
-    A curve's points are (step, seconds, mean return of the episodes that ended since the point before)."""
-    for step, seconds, _ in curve:
-        recent = [value for other, _, value in curve if step - window < other <= step]
-        if mean(recent) >= goal:
+def is_there(goal: float, curve: list[tuple[int, float, float]], window: int = WINDOW) -> bool:
+    """Whether the last `window` steps of a curve have a mean return of at least goal. Its points are
+    (step, seconds, mean return of the episodes that ended since the point before)."""
+    last = curve[-1][0]
+    return mean(value for step, _, value in curve if step > last - window) >= goal
+
+
+def time_to(goal: float, curve: list[tuple[int, float, float]], window: int = WINDOW):
+    """(step, seconds) of the first point at which the curve is there, or None."""
+    for i, (step, seconds, _) in enumerate(curve, 1):
+        if is_there(goal, curve[:i], window):
             return step, seconds
     return None
 
@@ -54,7 +60,7 @@ def read(run: Path, window: int) -> dict | None:
         return None
     total = summary["total_timesteps"]
     points = defaultdict(dict)
-    for step, metric, value in results.read_curve(run, total, bins=max(1, total // 1000)):
+    for step, metric, value in results.read_curve(run, total, bins=total):
         points[step][metric] = value
     curve = [
         (step, point[results.CLOCK], point[results.CURVE])

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Minutes to a return, ours beside stable-baselines3 and, where it is installed, SBX: with RL-Zoo's settings and with ours.
-# Seed by seed and task by task, so that the sides meet the same machine; a process for every core. When it is through:
+# Seed by seed and task by task, so that the sides meet the same machine; a process for every core. A peer stops where it
+# is there, or after GIVE_UP minutes (6): several times what ours takes. When it is through:
 #   python benchmarks/time_to_return.py runs
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -14,8 +15,9 @@ lines() {
     flags="--total-timesteps $(steps "$task")"
     echo "$run --scripts algos/ppo_continuous.py -- $flags"
     for library in $peers; do
+      stop="--until-goal ${GIVE_UP:-6} --eval-episodes 10"
       for settings in zoo ours; do
-        echo "$run --scripts benchmarks/sb3_ppo.py --tag $library-$settings -- $flags --library $library --settings $settings"
+        echo "$run --scripts benchmarks/sb3_ppo.py --tag $library-$settings -- $flags --library $library --settings $settings $stop"
       done
     done
   done
