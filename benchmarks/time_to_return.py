@@ -1,11 +1,14 @@
-"""Minutes and steps that finished runs took to a return: python benchmarks/time_to_return.py runs
+"""Minutes and steps that runs took to a return, and the figure of return over minutes.
+
+    python benchmarks/time_to_return.py runs --output benchmarks/time_to_return.csv
+    python benchmarks/time_to_return.py benchmarks/time_to_return.csv --figure docs/minutes.png
 
 A run reaches a return when the episodes that ended in its last 20,000 training steps have that mean. The clock is the
 run's own, from the opening of its log: compilation is in it; imports, evaluations and pauses are not. A run that never
-gets there counts with its whole length and is marked. Ratios are taken between runs of one seed, ours first.
+gets there counts with its whole length and is marked. Ratios are taken between runs of one seed, ours first. Tasks
+without a goal are left out.
 """
 
-import csv
 import json
 import sys
 from collections import defaultdict
@@ -17,6 +20,9 @@ import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 import results  # noqa: E402
+from common import check  # noqa: E402
+from plot import canvas, save  # noqa: E402
+from results import CLOCK, CURVE  # noqa: E402
 
 GOALS = {
     "HalfCheetah-v5": 3000.0,
@@ -25,17 +31,22 @@ GOALS = {
     "Pendulum-v1": -200.0,
 }
 WINDOW = 20_000  # steps
-COLUMNS = ("exp_name", "env_id", "seed", "step", "metric", "value", "commit")
+SIDES = {  # exp_name: what the figure calls it, its colour
+    "ppo_continuous": ("plainrl", "#0072B2"),
+    "sb3_ppo-sb3-ours": ("Stable-Baselines3, our settings", "#D55E00"),
+    "sb3_ppo-sb3-zoo": ("Stable-Baselines3, RL-Zoo's settings", "#999999"),
+    "sb3_ppo-sbx-ours": ("SBX, our settings", "#CC79A7"),
+    "sb3_ppo-sbx-zoo": ("SBX, RL-Zoo's settings", "#009E73"),
+}
 
 
 @dataclass
 class Options:
-    folders: tyro.conf.Positional[
-        tuple[Path, ...]
-    ]  # hold run folders; tasks without a goal are left out
+    inputs: tyro.conf.Positional[tuple[Path, ...]]  # hold run folders, or CSVs that --output wrote
     ours: str = "ppo_continuous"  # the exp_name that the others are compared with
     window: int = WINDOW  # steps
-    output: Path | None = None  # a CSV of every run, in long format
+    output: Path | None = None  # a CSV of every run and its curve, in long format
+    figure: Path | None = None  # return over minutes
 
 
 def is_there(goal: float, curve: list[tuple[int, float, float]], window: int = WINDOW) -> bool:
@@ -53,7 +64,7 @@ def time_to(goal: float, curve: list[tuple[int, float, float]], window: int = WI
     return None
 
 
-def read(run: Path, window: int) -> dict | None:
+def read_run(run: Path, window: int) -> dict | None:
     """What a finished run of a task with a goal gives."""
     summary = json.loads((run / "summary.json").read_text())
     if summary["env_id"] not in GOALS:
@@ -63,17 +74,78 @@ def read(run: Path, window: int) -> dict | None:
     for step, metric, value in results.read_curve(run, total, bins=total):
         points[step][metric] = value
     curve = [
-        (step, point[results.CLOCK], point[results.CURVE])
+        (step, point[CLOCK], point[CURVE])
         for step, point in sorted(points.items())
-        if results.CURVE in point
+        if CURVE in point
     ]
-    if not curve:
-        raise SystemExit(f"time_to_return.py: {run} has no training returns")
+    check(curve, f"{run} has no training returns")
     reached = time_to(GOALS[summary["env_id"]], curve, window)
     step, seconds = reached or (summary["global_step"], curve[-1][1])
     key = {"exp_name": summary["args"]["exp_name"], "env_id": summary["env_id"]}
-    key |= {"seed": summary["seed"], "commit": summary["commit"]}
+    key |= {"seed": summary["seed"], "commit": summary["commit"], "curve": thin(curve, window)}
     return key | {"steps": step, "minutes": seconds / 60, "reached": reached is not None}
+
+
+def thin(curve: list[tuple[int, float, float]], window: int) -> list[tuple[int, float, float]]:
+    """A point for each `window` steps: the last step and second in it, the mean of its returns."""
+    groups = defaultdict(list)
+    for point in curve:
+        groups[(point[0] - 1) // window].append(point)
+    return [(*group[-1][:2], mean(point[2] for point in group)) for group in groups.values()]
+
+
+def read_csv(file: Path) -> list[dict]:
+    """The runs that --output wrote."""
+    runs = defaultdict(lambda: {"curve": defaultdict(dict)})
+    for row in results.read_csv(file):
+        run = runs[row[:3]]
+        run |= {"exp_name": row.exp_name, "env_id": row.env_id, "seed": row.seed}
+        run["commit"] = row.commit
+        if row.metric in (CURVE, CLOCK):
+            run["curve"][row.step][row.metric] = row.value
+        else:
+            run |= {"steps": row.step, row.metric: row.value}
+    for run in runs.values():
+        points = sorted(run["curve"].items())
+        run["curve"] = [(step, point[CLOCK], point[CURVE]) for step, point in points]
+    return list(runs.values())
+
+
+def rows_of(run: dict) -> list[results.Row]:
+    key = run["exp_name"], run["env_id"], run["seed"]
+    values = [(run["steps"], name, float(run[name])) for name in ("minutes", "reached")]
+    for step, seconds, value in run["curve"]:
+        values += [(step, CLOCK, seconds), (step, CURVE, value)]
+    return [results.Row(*key, *value, run["commit"]) for value in values]
+
+
+def draw(file: Path, runs: list[dict], ours: str) -> None:
+    """Return over minutes, a panel a task, a line a run; a dot where it is there."""
+    tasks = [env_id for env_id in GOALS if any(run["env_id"] == env_id for run in runs)]
+    sides = sorted({run["exp_name"] for run in runs}, key=lambda side: (side == ours, side))
+    named = {side: SIDES.get(side, (side, "black")) for side in sides}
+    look = {side: {"label": named[side][0], "color": named[side][1]} for side in sides[::-1]}
+    figure, axes, _ = canvas(len(tasks), height=2.2)
+    for axis, env_id in zip(axes, tasks):
+        axis.axhline(GOALS[env_id], color="0.4", lw=0.8, ls="--")
+        for side in sides:
+            for run in runs:
+                if (run["env_id"], run["exp_name"]) != (env_id, side):
+                    continue
+                x = [seconds / 60 for _, seconds, _ in run["curve"]]
+                y = [value for *_, value in run["curve"]]
+                axis.plot(x, y, color=look[side]["color"], lw=0.9, alpha=0.8)
+                if run["reached"]:
+                    axis.plot(run["minutes"], GOALS[env_id], "o", color=look[side]["color"], ms=5)
+        axis.set(title=f"{env_id} to {GOALS[env_id]:,.0f}", xlim=(0, None))
+    for axis in axes[::2]:
+        axis.set_ylabel("training return")
+    for axis in axes[-2:]:
+        axis.set_xlabel("minutes of training")
+    seeds = len({run["seed"] for run in runs})
+    words = "a dot: there, by the mean of its last 20,000 steps; a peer ends there or gives up"
+    caption = f"All runs, {seeds} seeds a side; {words}"
+    save(figure, [file], caption, [], look)
 
 
 def table(runs: list[dict], ours: str) -> list[str]:
@@ -88,7 +160,7 @@ def table(runs: list[dict], ours: str) -> list[str]:
     order = sorted(groups, key=lambda key: (list(GOALS).index(key[0]), key[1] != ours, key[1]))
     for env_id, side in order:
         seeds, mine = groups[env_id, side], groups.get((env_id, ours), {})
-        reached = [run["reached"] for run in seeds.values()]
+        reached = [bool(run["reached"]) for run in seeds.values()]
         mark = "" if all(reached) else ">= "
         minutes = [run["minutes"] for run in seeds.values()]
         ratios = [seeds[seed]["minutes"] / mine[seed]["minutes"] for seed in seeds if seed in mine]
@@ -105,20 +177,18 @@ def table(runs: list[dict], ours: str) -> list[str]:
 
 
 def main(options: Options) -> None:
-    files = sorted(file for folder in options.folders for file in folder.rglob("summary.json"))
-    runs = [run for file in files if (run := read(file.parent, options.window))]
-    if not runs:
-        sys.exit(f"time_to_return.py: no finished run of {', '.join(GOALS)} in these folders")
+    runs = []
+    for place in options.inputs:
+        if place.suffix == ".csv":
+            runs += read_csv(place)
+        files = sorted(place.rglob("summary.json"))
+        runs += [run for file in files if (run := read_run(file.parent, options.window))]
+    check(runs, f"no finished run of {', '.join(GOALS)} in {' '.join(map(str, options.inputs))}", 1)
     print("\n".join(table(runs, options.ours)))
     if options.output:
-        with options.output.open("w", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS)
-            writer.writeheader()
-            for run in runs:
-                key = {name: run[name] for name in ("exp_name", "env_id", "seed", "commit")}
-                key["step"] = run["steps"]
-                for metric in ("minutes", "reached"):
-                    writer.writerow(key | {"metric": metric, "value": f"{float(run[metric]):.6g}"})
+        results.export(options.output, [row for run in runs for row in rows_of(run)])
+    if options.figure:
+        draw(options.figure, runs, options.ours)
 
 
 if __name__ == "__main__":

@@ -66,6 +66,19 @@ def test_sb3_bad_input(tmp_path):
     assert err.startswith("sb3_ppo.py: --env-id Hopper-v5 has no tuned settings here")
 
 
+@pytest.mark.parametrize("goal, minutes, steps", [(-2000.0, 60.0, 4096), (0.0, 1e-9, 0)])
+def test_a_peer_stops_at_the_goal_or_in_time(tmp_path, monkeypatch, goal, minutes, steps):
+    """Would break: a whole run of half an hour behind a goal that was met; a limit that nobody reads."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    monkeypatch.setattr(sys, "argv", [str(ROOT / "benchmarks" / "sb3_ppo.py")])
+    sb3_ppo = importlib.import_module("sb3_ppo")
+    goals = importlib.import_module("time_to_return").GOALS
+    monkeypatch.setitem(goals, "Pendulum-v1", goal)
+    flags = {"env_id": "Pendulum-v1", "total_timesteps": 100_000, "eval_episodes": 1}
+    args = sb3_ppo.Args(until_goal=minutes, runs_dir=str(tmp_path), **flags)
+    assert sb3_ppo.train(args)["global_step"] == steps + 4  # one step of 4 environments later
+
+
 @pytest.fixture
 def sb3_atari(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
