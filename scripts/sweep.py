@@ -318,6 +318,7 @@ def carry_out(job: Job, slot: int, held: int, run: Callable, options: Options, s
             if job.script.read_bytes() != job.text:
                 raise OSError(EDITED)
             code = run(job, slot, prepare(job, options.runs_dir), held)
+            job.seconds = time.monotonic() - begin  # before its state, which is watched
             if job.script.read_bytes() != job.text:  # a copy made since need not be what has run
                 for folder in find(job, read_runs(options.runs_dir))["outdated"]:
                     (folder / job.script.name).unlink(missing_ok=True)
@@ -328,7 +329,6 @@ def carry_out(job: Job, slot: int, held: int, run: Callable, options: Options, s
     with contextlib.suppress(OSError):
         for folder in find(job, read_runs(options.runs_dir))["half"]:
             (folder / "checkpoint.tmp").unlink(missing_ok=True)
-    job.seconds = time.monotonic() - begin
     if job.state != "done":
         job.state = "waiting" if stop else "failed"
     with contextlib.suppress(OSError), log_file(job.name, options.runs_dir).open("a") as log:
