@@ -147,7 +147,7 @@ def prepare(job: Job, runs_dir: Path) -> Path | None:
 
 def command(job: Job, resume: Path | None = None) -> list[str]:
     """The command line of a run, as in its log."""
-    line = [sys.executable, str(job.script), *job.flags]
+    line = [*job.launcher, str(job.script), *job.flags]
     return line + (["--resume", str(resume)] if resume else [])
 
 
@@ -238,7 +238,10 @@ def local_runner(options: Options, jobs: list[Job], stop: list[int]) -> Callable
 
     def run(job: Job, slot: int, resume: Path | None, held: int) -> int:
         line = command(job, resume)
-        dealt = gpus if job.args.get("device", "cpu") != "cpu" else None
+        on_gpu = job.args.get("device", "cpu") != "cpu"
+        dealt = (
+            gpus if on_gpu and job.launcher == [sys.executable] else None
+        )  # torchrun deals itself
         variables = os.environ | environment(threads, slot, dealt)
         with log_file(job.name, options.runs_dir).open("a") as log:
             print(f"$ {shlex.join(line)}", file=log, flush=True)
@@ -466,6 +469,8 @@ def main(options: Options, common: list[str]) -> int:
     if options.slurm and clusters.TASK not in os.environ:
         return clusters.submit(options, lines, lambda: declare(jobs, runs_dir))
     if options.ray:
+        alone = all(job.launcher == [sys.executable] for job in jobs)
+        check(alone, "--launcher: not with --ray, where a run is one process")
         variables = environment(max(1, int(options.num_cpus)))
         run = clusters.ray_runner(options, variables, log_file, stop)
     else:

@@ -676,6 +676,8 @@ def test_jobs_from_a_file_and_a_pipe(folder):
         ("--scripts fake.py --env-ids Toy --workers 3", "line 1"),
         ("--scripts fake.py --env-ids Toy -- --no-such 1", "fake.py does not take the flags"),
         ("--scripts fake.py --env-ids Toy\n--scripts fake.py --env-ids Toy -- --lr 3", "give one of them a --tag"),
+        ("--scripts fake.py --env-ids Toy\n--scripts fake.py --env-ids Toy --launcher env", "give one of them a --tag"),
+        ("--scripts fake.py --env-ids Toy --launcher 'nowhere -n 2'", "there is no program nowhere"),
     ],
 )  # fmt: skip
 def test_bad_lines(folder, capsys, lines, words):
@@ -686,6 +688,18 @@ def test_bad_lines(folder, capsys, lines, words):
     errors = capsys.readouterr().err
     assert stopped.value.code == 2 and words in errors and len(errors.splitlines()) == 1
     assert not Path("runs").exists()
+
+
+def test_launcher(folder, capsys):
+    """Would break: python before the launcher's words, or a launcher that a dry run shows and a run does not have."""
+    launcher = f"env FROM=launcher {sys.executable} -W ignore"
+    assert sweep.main(options("fake.py", launcher=launcher), []) == 0
+    assert [line.split()[2] for line in journal()] == ["start", "end"]
+    (log,) = Path("runs/logs").glob("*.log")
+    assert f"env FROM=launcher {sys.executable} -W ignore fake.py --exp-name" in log.read_text()
+    with pytest.raises(SystemExit):
+        sweep.main(options("fake.py", launcher=launcher, ray="local"), [])
+    assert "--launcher: not with --ray" in capsys.readouterr().err
 
 
 def test_status(folder, capsys):

@@ -6,9 +6,12 @@ import inspect
 import io
 import itertools
 import json
+import os
 import re
 import shlex
+import shutil
 import signal
+import sys
 import tempfile
 import warnings
 from dataclasses import MISSING, asdict, dataclass, fields, replace
@@ -30,6 +33,7 @@ class Plan:
     # NAME=v1,v2: a run for every value; repeat it for a product
     grid: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     tag: str = ""  # a word that becomes part of every exp_name
+    launcher: str = ""  # in place of python, such as "torchrun --standalone --nproc-per-node 2"
 
 
 @dataclass
@@ -43,6 +47,7 @@ class Job:
     defaults: dict  # the script's own, for records from before a flag existed
     name: str  # of the log, and of the run folder without its time
     rank: int  # of its seed among the seeds of its plan
+    launcher: list[str]  # the words before the script in its command line
     state: str = "waiting"  # or running, done, failed
     taken: bool = False  # by a worker of this sweep
     seconds: float = 0.0
@@ -132,10 +137,21 @@ def split_grid(plan: Plan, common: list[str]) -> list[tuple[str, list[str]]]:
     return grid
 
 
+def launcher_of(plan: Plan) -> list[str]:
+    """The words that start a script; a program is also looked for beside the interpreter."""
+    if not plan.launcher:
+        return [sys.executable]
+    program, *words = shlex.split(plan.launcher)
+    places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    found = shutil.which(program, path=places)
+    check(found, f"--launcher {plan.launcher}: there is no program {program}")
+    return [found, *words]
+
+
 def jobs_of(plan: Plan, common: list[str], runs_dir: Path):
     """The plan's runs. Every flag is tried on its script, and for the first seed the environment as well."""
     check(re.fullmatch(r"[\w.+-]*", plan.tag), f"--tag {plan.tag} is not one word")
-    seeds, grid = seed_list(plan.seeds), split_grid(plan, common)
+    seeds, grid, launcher = seed_list(plan.seeds), split_grid(plan, common), launcher_of(plan)
     modules = {script: module_of(script) for script in plan.scripts}
     for seed, script, env_id in itertools.product(seeds, plan.scripts, plan.env_ids):
         module, exp_name = modules[script], "-".join(filter(None, (script.stem, plan.tag)))
@@ -162,7 +178,8 @@ def jobs_of(plan: Plan, common: list[str], runs_dir: Path):
             defaults = {f.name: f.default for f in fields(args) if f.default is not MISSING}
             name = f"{env_id.replace('/', '-').replace(':', '-')}__{label}__{seed}"
             arguments = plain(asdict(args)), plain(defaults)
-            yield Job(script, script.read_bytes(), flags, *arguments, name, seeds.index(seed))
+            rank = seeds.index(seed)
+            yield Job(script, script.read_bytes(), flags, *arguments, name, rank, launcher)
 
 
 def cut(words: list[str]) -> tuple[list[str], list[str]]:
@@ -190,7 +207,11 @@ def expand(options, common: list[str], lines: str = "") -> list[Job]:
     for plan, flags in plans:
         for job in jobs_of(plan, flags, options.runs_dir):
             twin = jobs.setdefault(job.name, job)
-            same_run = (twin.script, twin.args) == (job.script, job.args)
+            same_run = (twin.script, twin.args, twin.launcher) == (
+                job.script,
+                job.args,
+                job.launcher,
+            )
             check(same_run, f"two different runs would be {job.name}: give one of them a --tag")
     check(jobs, "nothing to run: give --scripts and --env-ids, or --jobs")
     return sorted(jobs.values(), key=lambda job: job.rank)
