@@ -35,7 +35,7 @@ VARIANTS = ["rpo_continuous", "ppo_squashed", "ppo_penalty", *RANKS]  # as test_
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--more", action="store_true", help="all of tests/changes.txt, not one of a kind"
+        "--more", action="store_true", help="every change and mutant, not one of a kind"
     )
 
 
