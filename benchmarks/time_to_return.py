@@ -169,10 +169,9 @@ def table(runs: list[dict], ours: str) -> list[str]:
         late = not all(run["reached"] for run in mine.values())
         bound = "about " if mark and late else "<= " if late else mark
         ratio = f"{bound}{median(ratios):.1f}" if ratios and side != ours else ""
-        goal = f"{env_id} to {GOALS[env_id]:,.0f}"
-        rows.append(
-            f"| {goal} | {side} | {sum(reached)} of {len(reached)} | {spread} | {steps} | {ratio} |"
-        )
+        name, goal = SIDES.get(side, [side])[0], f"{env_id} to {GOALS[env_id]:,.0f}"
+        there = f"{sum(reached)} of {len(reached)}"
+        rows.append(f"| {goal} | {name} | {there} | {spread} | {steps} | {ratio} |")
     return rows
 
 

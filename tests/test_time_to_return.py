@@ -57,7 +57,7 @@ def test_table_and_csv(tmp_path, capsys, monkeypatch):
     time_to_return.main(time_to_return.Options((tmp_path,), output=output))
     ours, peer = capsys.readouterr().out.splitlines()[2:]
     task = "| Pendulum-v1 to -200 |"
-    assert ours == f"{task} ppo_continuous | 2 of 2 | 1.5 (1.0 to 2.0) | 1,500 |  |"
+    assert ours == f"{task} plainrl | 2 of 2 | 1.5 (1.0 to 2.0) | 1,500 |  |"
     assert peer == f"{task} peer | 1 of 2 | >= 7.0 (4.0 to 10.0) | >= 7,000 | >= 4.5 |"
     lines = output.read_text().splitlines()
     assert "peer,Pendulum-v1,2,10000,reached,0,abc" in lines
@@ -65,6 +65,12 @@ def test_table_and_csv(tmp_path, capsys, monkeypatch):
     time_to_return.main(time_to_return.Options((output,), figure=figure))
     assert capsys.readouterr().out.splitlines()[2:] == [ours, peer]  # from the CSV as from the runs
     assert figure.stat().st_size > 10_000
+
+
+def test_published_table(capsys):
+    """Would break: a figure of docs/results.md that the runs do not give."""
+    time_to_return.main(time_to_return.Options((ROOT / "benchmarks/time_to_return.csv",)))
+    assert capsys.readouterr().out in (ROOT / "docs/results.md").read_text()
 
 
 def test_thin():
