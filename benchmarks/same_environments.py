@@ -2,16 +2,16 @@
 
 Each library makes --num-envs environments its usual way, with seed S and then with S + 1, and gives all of them equal
 actions. A column counts different states: 8 of 8 is as it should be, 1 of 8 means that all are one environment.
-Prints a Markdown table. RLlib's row needs pip install "ray[rllib]"; without it, it is left out.
+Prints a Markdown table, and on stderr what is not installed. RLlib has an environment of its own
+(requirements-rllib.txt), where the others are left out.
 """
 
-import importlib.util
+import logging
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import envpool
 import gymnasium as gym
 import numpy as np
 import tyro
@@ -53,11 +53,15 @@ def sb3(args: Args, seed: int, kind: str):
 
 
 def envpool_seeded(args: Args, seed: int):
+    import envpool
+
     envs = envpool.make_gymnasium(args.env_id, num_envs=args.num_envs, seed=seed)
     return envs.reset()[0], lambda action: envs.step(action)[0]
 
 
 def envpool_unseeded(args: Args, seed: int):
+    import envpool
+
     envs = envpool.make_gymnasium(args.env_id, num_envs=args.num_envs)
     return envs.reset(seed=seed)[0], lambda action: envs.step(action)[0]
 
@@ -118,13 +122,15 @@ def row(side: Callable, args: Args) -> list[str]:
 
 
 def main(args: Args) -> None:
+    logging.disable(logging.WARNING)  # of Ray
     titles = "made and seeded by", "different at first", f"after {args.steps} steps"
     titles += "same seed, same run", "first states shared with seed S + 1"
     print(f"| {' | '.join(titles)} |", "|---|--:|--:|---|--:|", sep="\n")
     for name, side in SIDES.items():
-        if side is rllib and not importlib.util.find_spec("tree"):
-            continue
-        print(f"| {name} | {' | '.join(row(side, args))} |", flush=True)
+        try:
+            print(f"| {name} | {' | '.join(row(side, args))} |", flush=True)
+        except ImportError as error:
+            print(f"left out: {name} ({error})", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import gymnasium as gym
+import numpy as np
 import pytest
 import torch
 from conftest import ALGOS, ROOT, command_line, load
@@ -274,3 +275,16 @@ def test_staggered_episodes(monkeypatch):
     assert len(set(first)) > 10 and 1 <= min(first) < 60 and 140 < max(first) <= 200
     assert {*second, *lengths(env, 2**30)} == {200}
     assert {*lengths(gym.make("LockstepPendulum-v0"), 3)} == {200}
+
+
+def test_same_environments(monkeypatch):
+    """Would break: copies of one environment that count as different; states that two seeds share and nobody sees."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    same = importlib.import_module("same_environments")
+    args = same.Args(num_envs=4, steps=30)
+    assert same.row(same.gymnasium_sync, args) == ["4 of 4", "4 of 4", "yes", "3 of 4"]
+    assert same.row(same.gymnasium_one_seed, args) == ["1 of 4", "1 of 4", "yes", "0 of 4"]
+    assert same.row(same.ours, args) == ["4 of 4", "4 of 4", "yes", "0 of 4"]
+    draw = np.random.default_rng(0)
+    unseeded = lambda args, seed: (draw.random((4, 2)), lambda action: draw.random((4, 2)))  # noqa: E731
+    assert same.row(unseeded, args)[2] == "no"
