@@ -5,8 +5,8 @@
 
 A run reaches a return when the episodes that ended in its last 20,000 training steps have that mean. The clock is the
 run's own, from the opening of its log: compilation is in it; imports, evaluations and pauses are not. A run that never
-gets there counts with its whole length and is marked. Ratios are taken between runs of one seed, ours first. Tasks
-without a goal are left out.
+gets there counts with its whole length, and a median that rests on that is marked. Ratios are taken between runs of one
+seed; where ours does not get there it is 0, so that >= holds. Tasks without a goal are left out.
 """
 
 import json
@@ -14,7 +14,7 @@ import sys
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, median
+from statistics import mean, median, median_high
 
 import tyro
 
@@ -148,6 +148,14 @@ def draw(file: Path, runs: list[dict], ours: str) -> None:
     save(figure, [file], caption, [], look)
 
 
+def middle(seeds: dict[int, dict], what: str, form: str) -> str:
+    """The median, marked where a run that did not get there could have moved it."""
+    values = [run[what] for run in seeds.values()]
+    top, value = median_high(values), median(values)
+    late = any(not run["reached"] and run[what] <= top for run in seeds.values())
+    return f"{'>= ' if late else ''}{value:{form}}"
+
+
 def table(runs: list[dict], ours: str) -> list[str]:
     """Markdown rows: a task and a side each."""
     groups = defaultdict(dict)
@@ -161,14 +169,13 @@ def table(runs: list[dict], ours: str) -> list[str]:
     for env_id, side in order:
         seeds, mine = groups[env_id, side], groups.get((env_id, ours), {})
         reached = [bool(run["reached"]) for run in seeds.values()]
-        mark = "" if all(reached) else ">= "
         minutes = [run["minutes"] for run in seeds.values()]
-        ratios = [seeds[seed]["minutes"] / mine[seed]["minutes"] for seed in seeds if seed in mine]
-        spread = f"{mark}{median(minutes):.1f} ({min(minutes):.1f} to {max(minutes):.1f})"
-        steps = f"{mark}{median(run['steps'] for run in seeds.values()):,.0f}"
-        late = not all(run["reached"] for run in mine.values())
-        bound = "about " if mark and late else "<= " if late else mark
-        ratio = f"{bound}{median(ratios):.1f}" if ratios and side != ours else ""
+        spread = f"{middle(seeds, 'minutes', '.1f')} ({min(minutes):.1f} to {max(minutes):.1f})"
+        steps = middle(seeds, "steps", ",.0f")
+        pairs = [(mine[seed], seeds[seed]) for seed in seeds if seed in mine and side != ours]
+        ratios = [b["minutes"] / a["minutes"] if a["reached"] else 0.0 for a, b in pairs]
+        mark = "" if all(a["reached"] and b["reached"] for a, b in pairs) else ">= "
+        ratio = f"{mark}{median(ratios):.1f}" if pairs else ""
         name, goal = SIDES.get(side, [side])[0], f"{env_id} to {GOALS[env_id]:,.0f}"
         there = f"{sum(reached)} of {len(reached)}"
         rows.append(f"| {goal} | {name} | {there} | {spread} | {steps} | {ratio} |")

@@ -67,6 +67,21 @@ def test_table_and_csv(tmp_path, capsys, monkeypatch):
     assert figure.stat().st_size > 10_000
 
 
+def test_what_a_late_run_may_move():
+    """Would break: a mark where the median is exact, none where it is not, a ratio that a late run of ours flatters."""
+
+    def run(side, seed, minutes, reached):
+        run = {"exp_name": side, "env_id": "Pendulum-v1", "seed": seed, "reached": reached}
+        return run | {"minutes": minutes, "steps": 1000 * minutes}
+
+    ours = [run("ppo_continuous", 1 + i, 1, True) for i in range(2)]
+    late = run("ppo_continuous", 3, 5, False)
+    peers = [run("peer", 1, 4, True), run("peer", 2, 6, False), run("peer", 3, 6, False)]
+    mine, theirs = time_to_return.table([*ours, late, *peers], "ppo_continuous")[2:]
+    assert mine.endswith("| 2 of 3 | 1.0 (1.0 to 5.0) | 1,000 |  |")
+    assert theirs.endswith("| 1 of 3 | >= 6.0 (4.0 to 6.0) | >= 6,000 | >= 4.0 |")  # of 4, 6 and 0
+
+
 def test_published_table(capsys):
     """Would break: a figure of docs/results.md that the runs do not give."""
     time_to_return.main(time_to_return.Options((ROOT / "benchmarks/time_to_return.csv",)))
