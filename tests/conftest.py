@@ -23,6 +23,7 @@ NAMES = [
     "ppo_squashed",
     "ppo_penalty",
     "ppo_continuous_ddp",
+    "ppo_continuous_ray",
     "trpo_continuous",
 ]  # actions in a Box
 CLASSIC = ["ppo", "dqn", "reinforce"]  # Discrete actions
@@ -30,7 +31,8 @@ PIXELS = ["ppo_pixels", "dqn_pixels"]
 ATARI = ["ppo_atari", "a2c_atari", "dqn_atari", "ppo_atari_ddp"]
 EVERY = NAMES + CLASSIC + PIXELS + ATARI
 RANKS = ["ppo_continuous_ddp", "ppo_atari_ddp"]  # with one rank their parents (test_ddp.py)
-VARIANTS = ["rpo_continuous", "ppo_squashed", "ppo_penalty", *RANKS]  # as test_files.py proves
+RUNNERS = ["ppo_continuous_ray"]  # with any number of runners its parent (test_ray_file.py)
+VARIANTS = ["rpo_continuous", "ppo_squashed", "ppo_penalty", *RANKS, *RUNNERS]
 
 
 def pytest_addoption(parser):
@@ -175,6 +177,14 @@ def cheap(algo, monkeypatch) -> None:
     monkeypatch.setattr(algo, "Agent", Cheap)
 
 
+def without_ray(monkeypatch):
+    """Runners in this process, in place of those in Ray's actors."""
+    from probing.actors import Actors
+
+    monkeypatch.setitem(sys.modules, "ray", Actors())
+    return sys.modules["ray"]
+
+
 def fake_atari(algo, monkeypatch) -> None:
     """FakeAtari in place of the emulator."""
     monkeypatch.setattr(algo, "AtariVectorEnv", toy_envs.FakeAtari)
@@ -183,8 +193,11 @@ def fake_atari(algo, monkeypatch) -> None:
 
 @pytest.fixture(params=[name for name in EVERY if name not in VARIANTS])
 def every(request, monkeypatch):
-    """Each file but the variants; those for Atari with FakeAtari and a network that costs little."""
+    """Each file but the variants; those for Atari with FakeAtari and a network that costs little, that
+    with runners without Ray."""
     algo = load(request.param)
+    if request.param in RUNNERS:
+        without_ray(monkeypatch)
     if request.param in ATARI:
         fake_atari(algo, monkeypatch)
         cheap(algo, monkeypatch)
@@ -202,7 +215,7 @@ def every_of(*names):
     return pytest.mark.parametrize("every", names, indirect=True)
 
 
-@pytest.fixture(params=[name for name in NAMES if name not in RANKS])
+@pytest.fixture(params=[name for name in NAMES if name not in RANKS + RUNNERS])
 def algo(request):
     return load(request.param)
 

@@ -21,6 +21,7 @@ import torch.nn as nn
 from common import load
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from probing.actors import actors_here
 from probing.environments import DISCRETE, AtariVector
 
 NUM_ACTIONS = 4  # of all discrete environments here
@@ -59,6 +60,7 @@ KINDS = {
     "clips": ("the flag --max-grad-norm", flag("max_grad_norm")),
     "rpo": ("the flag --rpo-alpha", flag("rpo_alpha")),
     "ranks": ("a WORLD_SIZE: torchrun starts several processes", has("WORLD_SIZE")),
+    "runners": ("a Runner: actors of Ray step the environments", has("Runner")),
     "penalty": ("the flag --kl-target", flag("kl_target")),
     "trust-region": ("conjugate_gradient", has("conjugate_gradient")),
     "draws": (
@@ -292,6 +294,7 @@ class Subject:
             "torch_threads": 1,
             "precision": "float32",
             "num_envs": 4,
+            "num_runners": 1,
             "num_steps": 16,
             "num_minibatches": 4,
             "update_epochs": 3,
@@ -335,7 +338,8 @@ class Subject:
 
     def train(self, module, args) -> dict:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            return module.train(args)
+            with actors_here():
+                return module.train(args)
 
     def new_agent(self, **flags):
         """An agent made as in the traced run, but for its flags."""

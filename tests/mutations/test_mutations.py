@@ -13,6 +13,7 @@ from conftest import EVERY, script
 FILES = {  # the beginnings of the mutants' names, and the files that they change
     "ddp-atari-": "ppo_atari_ddp",
     "ddp-": "ppo_continuous_ddp",
+    "ray-": "ppo_continuous_ray",
     "rpo-": "rpo_continuous",
     "squashed-": "ppo_squashed",
     "penalty-": "ppo_penalty",

@@ -1,0 +1,40 @@
+"""Exact checks of a file whose environments live in actors of Ray, which here are objects of this process."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from probing.subject import Finding, Subject, broken, check, differs, passes
+
+
+def with_runners(subject: Subject, number: int) -> tuple[dict, list[int]]:
+    """The agent that a short run leaves, and the seeds of its environments."""
+    module, seeds = subject.load(), []
+    make_envs = module.make_envs
+
+    def noted(args, backend, num_envs, seed, *rest):
+        seeds.append([seed + i for i in range(num_envs)])
+        return make_envs(args, backend, num_envs, seed, *rest)
+
+    module.make_envs = noted
+    args = subject.args(module, num_runners=number, total_timesteps=200)
+    subject.train(module, args)
+    (run,) = Path(args.runs_dir).iterdir()
+    played = seeds[1 : 1 + number]  # the first one is only looked at
+    return torch.load(run / "checkpoint.pt", weights_only=True)["agent"], sum(played, [])
+
+
+@check("train", of="runners")
+def number_of_runners(subject: Subject) -> Finding:
+    """With 1 and with 3 runners for 4 environments: their seeds, and the weights in the end, bit for bit."""
+    (one, alone), (three, seeds) = (with_runners(subject, number) for number in (1, 3))
+    if len(set(seeds)) < len(alone):
+        return broken(
+            "equal seeds", "all different", "runners have environments with the same seed"
+        )
+    unequal = [key for key in one if not np.array_equal(one[key], three[key])]
+    if unequal:
+        question = "a run depends on the number of its runners"
+        return differs(f"{len(unequal)} tensors unequal", "equal", question)
+    return passes("equal")
