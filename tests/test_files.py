@@ -29,7 +29,7 @@ VARIANTS = [  # parent, child, most changed lines, tag of each hunk, how many li
     ("ppo_continuous", "ppo_penalty", 20, "# Penalty:", 15),
     ("ppo_continuous", "ppo_continuous_ddp", 54, "# DDP:", 53),
     ("ppo_atari", "ppo_atari_ddp", 56, "# DDP:", 50),
-    ("ppo_continuous", "ppo_continuous_ray", 60, "# Ray:", 58),
+    ("ppo_continuous", "ppo_continuous_ray", 60, "# Ray:", 59),
 ]
 OWN = {"Args", "train", "Replay"}  # what each file has its own of
 BOX = [name for name in NAMES if name != "trpo_continuous"]  # PPO for actions in a Box
