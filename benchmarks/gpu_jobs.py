@@ -55,6 +55,8 @@ def agree(job: dict) -> dict:
         runs_dir = Path(job["folder"], variant)
         place = {"device": device, "runs_dir": str(runs_dir), "compile": variant == "compiled"}
         algo.train(args_of(algo, **SAME, **place))
+        if variant == "ranks" and not torch.distributed.is_initialized():
+            raise RuntimeError("the file has not called torch.distributed")
         (run_dir,) = runs_dir.iterdir()
         logged = read_scalars(run_dir)
         logged.pop("losses/explained_variance", None)  # of the rollout, not of the update

@@ -320,13 +320,6 @@ def markdown(cases: list[Case], facts: dict, seconds: float) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write(file: Path, text: str) -> None:
-    """Aside, then moved: a kill at any moment leaves the old file or the new one, whole."""
-    aside = file.with_suffix(".tmp")
-    aside.write_text(text)
-    os.replace(aside, file)
-
-
 def main(options: Options) -> int:
     began = time.monotonic()
     there = options.device == "cpu" or torch.cuda.is_available()
@@ -340,8 +333,11 @@ def main(options: Options) -> int:
             {key: value for key, value in vars(case).items() if key != "work"} for case in cases
         ]
         content = {"machine": facts, "options": vars(options), "seconds": seconds, "cases": kept}
-        write(options.output / "report.json", json.dumps(content, indent=2, default=str) + "\n")
-        write(options.output / "report.md", markdown(cases, facts, seconds))
+        as_json = json.dumps(content, indent=2, default=str) + "\n"
+        for name, text in (("json", as_json), ("md", markdown(cases, facts, seconds))):
+            aside = options.output / "report.tmp"  # then moved: a reader never finds half a report
+            aside.write_text(text)
+            os.replace(aside, options.output / f"report.{name}")
 
     def do(case: Case) -> None:
         if case.state == "not reached":
