@@ -334,6 +334,12 @@ def report_text() -> str:
     return Path("st/report.md").read_text()
 
 
+def half_done() -> bool:
+    """A run has saved a checkpoint and not ended."""
+    saved = [file.parent for file in Path("st").glob("trial-*/*/checkpoint.pt")]
+    return any(not (run / "summary.json").exists() for run in saved)
+
+
 def test_killed_five_times(folder):
     """Would break: a trial that is lost, drawn or counted twice, or stays at work for ever; runs done again; the
     same random numbers after every start; a tuner that does not wait for runs that outlived the one before."""
@@ -344,11 +350,12 @@ def test_killed_five_times(folder):
         before = len(journal())
         process = start("--study st --trials 6 --workers 2 --no-prune" if kill > 2 else whole)
         wait_for(lambda before=before: len(journal()) > before + 2, process)
-        time.sleep(0.2)
-        # all at once, as in a power cut, or the tuner alone
+        # all at once, as in a power cut in the middle of a run, or the tuner alone
         if kill % 2:
+            time.sleep(0.2)
             os.kill(process.pid, signal.SIGKILL)
         else:
+            wait_for(half_done, process)
             os.killpg(process.pid, signal.SIGKILL)
         finish(process, -9)
         for trial in trials():
