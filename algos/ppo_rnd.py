@@ -86,10 +86,11 @@ class Args:
 
     def __post_init__(self):
         may_be_zero = ("seed", "eval_frequency", "gamma", "gae_lambda", "ent_coef", "vf_coef")
-        may_be_zero += ("int_gamma", "int_coef", "ext_coef")  # RND
+        may_be_zero += ("int_gamma", "int_coef", "ext_coef")  # RND: as gamma and ent_coef
         for name, value in asdict(self).items():
             least = 0 if name in may_be_zero else 1e-9
-            most = 1 if name in ("gamma", "gae_lambda", "int_gamma") else 2**32 - 1
+            most = 1 if name in ("gamma", "gae_lambda") else 2**32 - 1
+            most = 1 if name == "int_gamma" else most  # RND: a discount, too
             if type(value) in (int, float) and not least <= value <= most:
                 raise ValueError(f"--{name.replace('_', '-')} {value} is not in [{least}, {most}]")
         batch_size = self.num_envs * self.num_steps
@@ -154,7 +155,7 @@ def layer_init(layer: nn.Linear, std: float = 2**0.5) -> nn.Linear:
 
 
 class Agent(nn.Module):
-    """Policy, value networks, predictor, and the statistics that all see the world through."""
+    """Gaussian policy, value network, and the statistics that both see the world through."""
 
     def __init__(self, obs_dim: int, action_space, args: Args):
         super().__init__()
@@ -176,13 +177,13 @@ class Agent(nn.Module):
         for net in (self.random_net, self.predictor):  # RND: so that they see fine differences
             nn.init.normal_(net[0].weight, std=args.rnd_scale)
             nn.init.uniform_(net[0].bias, -args.rnd_scale, args.rnd_scale)
-        self.bonus_rms = RunningMeanStd()  # RND: of its discounted return
         self.seen_rms = RunningMeanStd(obs_dim)  # RND: of all that the bonus was asked about
+        self.bonus_rms = RunningMeanStd()  # RND: of its discounted return
         self.actor_logstd = nn.Parameter(torch.full([action_dim], args.init_std).log())
         self.obs_rms = RunningMeanStd(obs_dim)
         self.return_rms = RunningMeanStd()
-        low, high = (0, 0) if self.discrete else (action_space.low, action_space.high)  # RND
-        self.register_buffer("action_low", torch.as_tensor(low).float())
+        low, high = (0, 0) if self.discrete else (action_space.low, action_space.high)
+        self.register_buffer("action_low", torch.as_tensor(low).float())  # RND: 0 of Discrete
         self.register_buffer("action_high", torch.as_tensor(high).float())
 
     def normalize(self, obs):
@@ -196,7 +197,7 @@ class Agent(nn.Module):
 
     def get_action(self, x, action=None):
         """x (n, obs_dim) -> unclipped action (n, action_dim), logprob (n,) and entropy (n,)."""
-        if self.discrete:  # RND
+        if self.discrete:  # RND: either kind of policy
             policy = Categorical(logits=self.actor_mean(x), validate_args=False)
         else:
             policy = Normal(self.actor_mean(x), self.actor_logstd.exp(), validate_args=False)
@@ -213,7 +214,7 @@ class Agent(nn.Module):
         return self.actor_mean(x).argmax(-1) if self.discrete else self.actor_mean(x)
 
     def to_env(self, action):
-        if self.discrete:  # RND
+        if self.discrete:  # RND: nothing to clip
             return action.cpu().numpy()
         action = action.view(-1, *self.action_low.shape)
         return action.clamp(self.action_low, self.action_high).cpu().numpy()
@@ -249,7 +250,7 @@ def ppo_loss(
     value_loss = 0.5 * value_error.mean()
     entropy = entropy.mean()
     loss = policy_loss + args.vf_coef * value_loss - args.ent_coef * entropy
-    int_value = agent.int_critic(x).squeeze(-1)  # RND
+    int_value = agent.int_critic(x).squeeze(-1)  # RND: both have losses of their own
     loss += args.vf_coef * 0.5 * ((int_value - int_target) ** 2).mean()
     loss += agent.get_bonus(seen).mean()  # the predictor's error
     approx_kl = (ratio - 1 - logratio).mean()  # k3, http://joschu.net/blog/kl-approx.html
@@ -283,7 +284,8 @@ def evaluate(agent: Agent, envs, obs):
     running = np.ones(envs.num_envs, bool)
     for _ in range(agent.args.eval_max_steps):
         x = agent.normalize(torch.from_numpy(flatten(obs)).to(agent.action_low.device))
-        obs, reward, terminated, truncated, _ = envs.step(agent.to_env(agent.get_mode(x)))  # RND
+        # RND: of either policy
+        obs, reward, terminated, truncated, _ = envs.step(agent.to_env(agent.get_mode(x)))
         returns += np.where(running, reward, 0.0)
         running &= ~(terminated | truncated)
         if not running.any():
@@ -345,8 +347,8 @@ def train(args: Args, stop=()) -> dict:
         sys.exit(f"--env-id {args.env_id}: {error}")
     parts = getattr(envs.single_observation_space, "spaces", {"": envs.single_observation_space})
     for name, space in {**parts, "action": envs.single_action_space}.items():
-        kinds = (gym.spaces.Box, gym.spaces.Discrete) if name == "action" else gym.spaces.Box  # RND
-        if not isinstance(space, kinds) or getattr(space, "start", 0) != 0:
+        kinds = (gym.spaces.Box, gym.spaces.Discrete) if name == "action" else gym.spaces.Box
+        if not isinstance(space, kinds) or getattr(space, "start", 0) != 0:  # RND: either kind
             sys.exit(f"--env-id {args.env_id}: {name} {space} is neither Box nor a plain Discrete")
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     agent = Agent(next_obs.shape[1], envs.single_action_space, args).to(device)
@@ -380,10 +382,10 @@ def train(args: Args, stop=()) -> dict:
     shape = (args.num_steps, args.num_envs)
     obs = torch.zeros(args.num_steps + 1, *next_obs.shape, device=device)
     actions = torch.zeros(*shape, len(agent.actor_logstd), device=device)
-    if agent.discrete:  # RND
+    if agent.discrete:  # RND: their numbers
         actions = torch.zeros(shape, dtype=torch.int64, device=device)
     int_trace = torch.zeros(args.num_envs, device=device)  # RND: discounted return of the bonus
-    int_returns = torch.zeros(shape, device=device)  # RND
+    int_returns = torch.zeros(shape, device=device)  # RND: the same at each step of a rollout
     logprobs = torch.zeros(shape, device=device)
     storage = np.zeros((5, *shape), np.float32)  # reward, terminal, end, valid, discounted
     done = np.zeros(args.num_envs, bool)
@@ -404,7 +406,8 @@ def train(args: Args, stop=()) -> dict:
         for t in range(args.num_steps):
             obs[t] = torch.from_numpy(flatten(next_obs))
             with torch.inference_mode():
-                actions[t], logprobs[t], _ = policy(agent.normalize(obs[t]))
+                x = agent.normalize(obs[t]).nan_to_num(0, 0, 0)  # RND: sample() would raise on NaN
+                actions[t], logprobs[t], _ = policy(x)
             valid = ~done  # not a reset row
             next_obs, reward, terminated, truncated, info = envs.step(agent.to_env(actions[t]))
             done = terminated | truncated
@@ -438,13 +441,14 @@ def train(args: Args, stop=()) -> dict:
             int_values = agent.int_critic(x).squeeze(-1)
             never = torch.zeros_like(end)  # its returns go on where an episode ends
             int_advantages = gae(scaled, int_values, never, never, args.int_gamma, args.gae_lambda)
-        int_targets = int_advantages + int_values[:-1]  # RND
+        int_targets = int_advantages + int_values[:-1]  # RND: as below
         targets = advantages + values[:-1]
-        advantages = args.ext_coef * advantages + args.int_coef * int_advantages  # RND
+        # RND: the policy follows both
+        advantages = args.ext_coef * advantages + args.int_coef * int_advantages
 
         # Update: ppo_loss's tensors in its order, without reset rows: (T, N, ...) -> (rows, ...)
         batch = (x[:-1], actions, logprobs, advantages, targets, values[:-1])
-        batch += (seen, int_targets)  # RND
+        batch += (seen, int_targets)  # RND: for the bonus
         batch = [tensor[valid] for tensor in batch]
         metrics = update(agent, optimizer, args, batch, loss_fn).tolist()
         agent.obs_rms.update(obs[:-1][valid])  # last: one iteration sees one set of statistics

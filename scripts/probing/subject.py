@@ -62,6 +62,9 @@ KINDS = {
     "ranks": ("a WORLD_SIZE: torchrun starts several processes", has("WORLD_SIZE")),
     "runners": ("a Runner: actors of Ray step the environments", has("Runner")),
     "penalty": ("the flag --kl-target", flag("kl_target")),
+    "curiosity": ("the flag --int-coef", flag("int_coef")),
+    "rnd": ("an Agent.get_bonus", lambda s: hasattr(s.module.Agent, "get_bonus")),
+    "icm": ("an Agent.get_errors", lambda s: hasattr(s.module.Agent, "get_errors")),
     "trust-region": ("conjugate_gradient", has("conjugate_gradient")),
     "draws": (
         "Atari or q-learning: its evaluation draws actions",
@@ -306,6 +309,8 @@ class Subject:
             "vf_coef": 0.3,
             "clip_coef": 0.15,
             "rpo_alpha": 0.0,
+            "int_coef": 0.0,
+            "ext_coef": 1.0,
             "buffer_size": 96,
             "learning_starts": 60,
             "batch_size": 8,
