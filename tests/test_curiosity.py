@@ -1,0 +1,186 @@
+"""Bonuses for what is new: ppo_rnd.py and ppo_icm.py."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from conftest import equal, load, run_folder, spy, tiny
+from gymnasium.spaces import Box, Discrete
+
+SPACES = {"box": Box(np.float32([-1, -2]), np.float32([1, 2])), "discrete": Discrete(3)}
+
+
+@pytest.fixture(params=["ppo_rnd", "ppo_icm"])
+def curious(request):
+    return load(request.param)
+
+
+def make_agent(algo, space: str = "box", **flags):
+    return algo.Agent(3, SPACES[space], algo.Args(**flags))
+
+
+def minibatch(agent, rows: int = 32) -> dict:
+    """Tensors as ppo_loss takes them, of actions that the agent draws."""
+    x = torch.randn(rows, 3)
+    with torch.no_grad():
+        action, logprob, _ = agent.get_action(x)
+    names = ("advantage", "target", "old_value", "int_target")
+    batch = {"x": x, "action": action, "old_logprob": logprob + 0.1 * torch.randn(rows)}
+    return batch | {name: torch.randn(rows) for name in names} | {"seen": torch.randn(rows, 3)}
+
+
+def bonus(agent, x, action, seen):
+    return (
+        agent.get_bonus(seen)
+        if hasattr(agent, "get_bonus")
+        else agent.get_errors(x, action, seen)[0]
+    )
+
+
+def test_targets_of_a_constant_bonus(curious, monkeypatch, tmp_path):
+    """A bonus of 1 a step, 0 in reset rows, and values of 0: by hand the sums s = 0.5 s + bonus run on through ends and
+    rollouts, all sums so far scale the bonus, and the targets are its discounted sums to the end of the rollout.
+    Would break: an end that cuts the returns, a scale of one rollout, a bonus for reset rows."""
+    seen, valid = [], []
+    one = lambda agent, *inputs: torch.ones(inputs[-1].shape[:-1])  # noqa: E731
+    monkeypatch.setattr(curious.Agent, "get_bonus", one, raising=False)
+    both = lambda agent, *inputs: (one(agent, *inputs), one(agent, *inputs))  # noqa: E731
+    monkeypatch.setattr(curious.Agent, "get_errors", both, raising=False)
+    original = curious.Agent.__init__
+
+    def zero_values(agent, *inputs):
+        original(agent, *inputs)
+        agent.int_critic.requires_grad_(False)
+        for parameter in agent.int_critic.parameters():
+            parameter.zero_()
+
+    monkeypatch.setattr(curious.Agent, "__init__", zero_values)
+    spy(
+        monkeypatch,
+        curious,
+        "update",
+        lambda agent, optimizer, args, batch, loss_fn: seen.append(batch),
+    )
+    original_gae = curious.compute_gae
+
+    def gae(rewards, values, terminateds, dones, gamma, gae_lambda):
+        valid.append(dones.clone())  # a view of the storage
+        return original_gae(rewards, values, terminateds, dones, gamma, gae_lambda)
+
+    monkeypatch.setattr(curious, "compute_gae", gae)
+    flags = {"int_gamma": 0.5, "gae_lambda": 1.0, "num_steps": 16, "total_timesteps": 90}
+    curious.train(tiny(curious, tmp_path, **flags))
+    sums, last, done = [], np.zeros(2), np.zeros(2)
+    ends = [dones.numpy() for dones in valid[::2]]  # of the reward's advantages, then the bonus'
+    assert len(ends) >= 3 and sum(dones.sum() for dones in ends) > 0
+    for dones, batch in zip(ends, seen, strict=True):
+        paid = np.zeros((16, 2))
+        for t in range(16):
+            paid[t] = 1 - done
+            last = 0.5 * last + paid[t]
+            sums.extend(last)
+            done = dones[t]
+        scaled = paid / np.sqrt(np.var(sums) + 1e-8)
+        targets = np.array([(0.5 ** np.arange(16 - t) @ scaled[t:]) for t in range(16)])
+        assert batch[7].numpy() == pytest.approx(targets[paid > 0], rel=1e-4)
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_without_a_bonus_it_is_ppo(curious, space):
+    """With the parent's weights: actions, and the derivatives of the loss by policy and value network.
+    Would break: a bonus that reaches them past the advantage."""
+    parent = load("ppo_continuous" if space == "box" else "ppo")
+    agent, args = make_agent(curious, space), curious.Args()
+    batch = minibatch(agent)
+    plain = parent.Agent(3, SPACES[space], parent.Args())
+    weights = {key.replace("actor_mean", "actor") if space == "discrete" else key: value
+               for key, value in agent.state_dict().items()}  # fmt: skip
+    plain.load_state_dict({key: weights[key] for key in plain.state_dict()})
+    parts = ["x", "action", "old_logprob", "advantage", "target", "old_value"]
+    common = {"norm_adv": False, "vf_coef": 0.25, "num_minibatches": 32}
+    ours, metrics = curious.ppo_loss(agent, curious.Args(), **batch)
+    theirs, expected = parent.ppo_loss(
+        plain, parent.Args(**common), *[batch[part] for part in parts]
+    )
+    ours.backward()
+    theirs.backward()
+    assert args.norm_adv is False and args.vf_coef == 0.25
+    torch.testing.assert_close(metrics, expected)
+    for mine, other in (
+        ("actor_mean", getattr(plain, "actor_mean", None) or plain.actor),
+        ("critic", plain.critic),
+    ):
+        for a, b in zip(getattr(agent, mine).parameters(), other.parameters(), strict=True):
+            torch.testing.assert_close(a.grad, b.grad)
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_what_was_seen_is_no_longer_new(curious, space):
+    """400 steps of Adam on one set of transitions: their bonus falls to less than a tenth, that of others stays above
+    twice as much. Would break: networks that nothing trains, a bonus that is the same for all."""
+    agent, args = make_agent(curious, space), curious.Args()
+    known, other = minibatch(agent), minibatch(agent)
+    known["x"], known["seen"] = 0.3 * known["x"], 0.3 * known["seen"]
+    steps = [[batch[name] for name in ("x", "action", "seen")] for batch in (known, other)]
+    before = bonus(agent, *steps[0]).mean().item()
+    optimizer = torch.optim.Adam(agent.parameters(), lr=1e-3)
+    for _ in range(400):
+        optimizer.zero_grad()
+        curious.ppo_loss(agent, args, **known)[0].backward()
+        optimizer.step()
+    after, new = (bonus(agent, *step).mean().item() for step in steps)
+    assert after < 0.1 * before
+    assert new > 2 * after
+
+
+@pytest.mark.parametrize("kind", ["", "Discrete"])
+def test_both_kinds_of_actions_train_and_go_on(curious, monkeypatch, tmp_path, kind):
+    """Would break: a kind of action that an array cannot hold, statistics of the bonus that are not saved."""
+    args = tiny(curious, tmp_path, env_id=f"Counter{kind}-v0")
+    first = curious.train(args)
+    saved = curious.load_checkpoint(run := run_folder(tmp_path))
+    begun = []
+    original = curious.Agent.load_state_dict
+
+    def noted(agent, state):
+        original(agent, state)
+        begun.append({key: value.clone() for key, value in agent.state_dict().items()})
+
+    monkeypatch.setattr(curious.Agent, "load_state_dict", noted)
+    changes = {"resume": str(run), "total_timesteps": 2 * args.total_timesteps}
+    again = curious.train(curious.Args(**saved["args"] | changes))
+    assert again["global_step"] > first["global_step"]
+    assert begun[0]["bonus_rms.count"] > 0 and equal(begun[0], saved["agent"])
+
+
+def test_other_actions_are_refused(curious, registered, tmp_path):
+    """Would break: an action space that fails in the middle of the first rollout."""
+
+    class Many(gym.Env):
+        observation_space, action_space = Box(-1, 1, (3,)), gym.spaces.MultiDiscrete([2, 2])
+
+        def reset(self, seed=None, options=None):
+            return np.zeros(3, np.float32), {}
+
+    with pytest.raises(SystemExit, match="neither Box nor a plain Discrete"):
+        curious.train(tiny(curious, tmp_path, env_id=registered("Many-v0", Many)))
+    assert not list(tmp_path.glob("runs/*"))
+
+
+def test_the_random_network_stays(tmp_path, monkeypatch):
+    """Would break: a target that moves towards the predictor, so that nothing is ever new."""
+    algo, agents = load("ppo_rnd"), []
+    spy(monkeypatch, algo, "update", lambda agent, *rest: agents.append(agent))
+    before = []
+    original = algo.Agent.__init__
+
+    def noted(agent, *inputs):
+        original(agent, *inputs)
+        before.append({key: value.clone() for key, value in agent.state_dict().items()})
+
+    monkeypatch.setattr(algo.Agent, "__init__", noted)
+    algo.train(tiny(algo, tmp_path))
+    after = agents[-1].state_dict()
+    of = lambda state, part: {key: value for key, value in state.items() if key.startswith(part)}  # noqa: E731
+    assert equal(of(before[0], "random_net"), of(after, "random_net"))
+    assert not equal(of(before[0], "predictor"), of(after, "predictor"))
