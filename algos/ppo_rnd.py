@@ -182,9 +182,10 @@ class Agent(nn.Module):
         self.actor_logstd = nn.Parameter(torch.full([action_dim], args.init_std).log())
         self.obs_rms = RunningMeanStd(obs_dim)
         self.return_rms = RunningMeanStd()
-        low, high = (0, 0) if self.discrete else (action_space.low, action_space.high)
-        self.register_buffer("action_low", torch.as_tensor(low).float())  # RND: 0 of Discrete
-        self.register_buffer("action_high", torch.as_tensor(high).float())
+        if self.discrete:  # RND: nothing to clip
+            action_space = gym.spaces.Box(-1, 1)
+        self.register_buffer("action_low", torch.from_numpy(action_space.low).float())
+        self.register_buffer("action_high", torch.from_numpy(action_space.high).float())
 
     def normalize(self, obs):
         """Raw observations (..., obs_dim) to what the networks take, called x everywhere."""
@@ -208,10 +209,13 @@ class Agent(nn.Module):
 
     def get_bonus(self, seen):  # RND: section 2.2
         """Of the observations that actions led to, standardised: (..., obs_dim) -> (...)."""
-        return (self.predictor(seen) - self.random_net(seen)).pow(2).mean(-1)
+        error = self.predictor(seen) - self.random_net(seen)
+        return error.pow(2).mean(-1)
 
     def get_mode(self, x):  # RND: of either policy
-        return self.actor_mean(x).argmax(-1) if self.discrete else self.actor_mean(x)
+        if self.discrete:
+            return self.actor_mean(x).argmax(-1)
+        return self.actor_mean(x)
 
     def to_env(self, action):
         if self.discrete:  # RND: nothing to clip
@@ -251,7 +255,8 @@ def ppo_loss(
     entropy = entropy.mean()
     loss = policy_loss + args.vf_coef * value_loss - args.ent_coef * entropy
     int_value = agent.int_critic(x).squeeze(-1)  # RND: both have losses of their own
-    loss += args.vf_coef * 0.5 * ((int_value - int_target) ** 2).mean()
+    int_value_loss = 0.5 * ((int_value - int_target) ** 2).mean()
+    loss += args.vf_coef * int_value_loss
     loss += agent.get_bonus(seen).mean()  # the predictor's error
     approx_kl = (ratio - 1 - logratio).mean()  # k3, http://joschu.net/blog/kl-approx.html
     clipfrac = ((ratio - 1).abs() > args.clip_coef).float().mean()
@@ -347,8 +352,12 @@ def train(args: Args, stop=()) -> dict:
         sys.exit(f"--env-id {args.env_id}: {error}")
     parts = getattr(envs.single_observation_space, "spaces", {"": envs.single_observation_space})
     for name, space in {**parts, "action": envs.single_action_space}.items():
-        kinds = (gym.spaces.Box, gym.spaces.Discrete) if name == "action" else gym.spaces.Box
-        if not isinstance(space, kinds) or getattr(space, "start", 0) != 0:  # RND: either kind
+        kinds = [gym.spaces.Box]
+        if name == "action":
+            kinds.append(gym.spaces.Discrete)
+        if (
+            not isinstance(space, tuple(kinds)) or getattr(space, "start", 0) != 0
+        ):  # RND: either kind
             sys.exit(f"--env-id {args.env_id}: {name} {space} is neither Box nor a plain Discrete")
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     agent = Agent(next_obs.shape[1], envs.single_action_space, args).to(device)

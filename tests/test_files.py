@@ -28,8 +28,8 @@ VARIANTS = [  # parent, child, most changed lines, tag of each hunk, how many li
     ("ppo_continuous", "ppo_squashed", 20, "# Squash:", 15),
     ("ppo_continuous", "ppo_penalty", 20, "# Penalty:", 15),
     ("ppo_continuous", "ppo_continuous_ddp", 54, "# DDP:", 53),
-    ("ppo_continuous", "ppo_rnd", 82, "# RND:", 65),
-    ("ppo_rnd", "ppo_icm", 41, "# ICM:", 3),
+    ("ppo_continuous", "ppo_rnd", 87, "# RND:", 69),
+    ("ppo_rnd", "ppo_icm", 44, "# ICM:", 4),
     ("ppo_atari", "ppo_atari_ddp", 56, "# DDP:", 50),
     ("ppo_continuous", "ppo_continuous_ray", 60, "# Ray:", 59),
 ]
