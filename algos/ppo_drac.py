@@ -192,7 +192,7 @@ class Agent(nn.Module):
     def get_aug_loss(self, x):  # DrAC: G_pi + G_V of the paper
         """Mean over rows x (n, obs_dim) of KL[pi(x) || pi(f(x))] + (V(x) - V(f(x)))^2."""
         z = np.random.uniform(self.args.amplitude_low, self.args.amplitude_high, (len(x), 1))
-        scaled = x * torch.from_numpy(z).float().to(x.device)  # f(x)
+        scaled = x * torch.from_numpy(z).to(x)  # f(x)
         std = self.actor_logstd.exp()
         target = Normal(self.actor_mean(x).detach(), std.detach(), False)
         kl = kl_divergence(target, Normal(self.actor_mean(scaled), std, False)).sum(-1)

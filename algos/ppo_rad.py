@@ -368,7 +368,7 @@ def train(args: Args, stop=()) -> dict:
         # Rollout
         sizes = (args.num_steps + 1, args.num_envs, 1)  # RAD: the last ones are for the bootstrap
         amplitudes = np.random.uniform(args.amplitude_low, args.amplitude_high, sizes)
-        amplitudes = torch.from_numpy(amplitudes).float().to(device)
+        amplitudes = torch.from_numpy(amplitudes).to(obs)
         for t in range(args.num_steps):
             obs[t] = torch.from_numpy(flatten(next_obs))
             with torch.inference_mode():

@@ -49,8 +49,9 @@ def learn(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Trains on Probe{name}-v0; the values, and the best actions as the environment gets them, after `histories`."""
     module = subject.load()
-    # RPO's noise is the algorithm: here it is on
-    given = settings(subject) | {"rpo_alpha": getattr(module.Args, "rpo_alpha", None)} | flags
+    # the noise of RPO, RAD and DrAC is the algorithm: here it is on
+    noise = ("rpo_alpha", "amplitude_low", "amplitude_high", "aug_coef")
+    given = settings(subject) | {name: getattr(module.Args, name, None) for name in noise} | flags
     agents, evaluate = [], module.evaluate
 
     def spy(agent, *a, **k):

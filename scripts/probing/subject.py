@@ -63,6 +63,12 @@ KINDS = {
     "runners": ("a Runner: actors of Ray step the environments", has("Runner")),
     "penalty": ("the flag --kl-target", flag("kl_target")),
     "trust-region": ("conjugate_gradient", has("conjugate_gradient")),
+    "amplitude": ("the flag --amplitude-low", flag("amplitude_low")),
+    "rad": (
+        "that flag, and no --aug-coef",
+        lambda s: flag("amplitude_low")(s) and not flag("aug_coef")(s),
+    ),
+    "drac": ("the flag --aug-coef", flag("aug_coef")),
     "draws": (
         "Atari or q-learning: its evaluation draws actions",
         lambda subject: {"atari", "q-learning"} & subject.kinds,
@@ -306,6 +312,9 @@ class Subject:
             "vf_coef": 0.3,
             "clip_coef": 0.15,
             "rpo_alpha": 0.0,
+            "amplitude_low": 1.0,
+            "amplitude_high": 1.0,
+            "aug_coef": 0.2,
             "buffer_size": 96,
             "learning_starts": 60,
             "batch_size": 8,

@@ -17,6 +17,8 @@ FILES = {  # the beginnings of the mutants' names, and the files that they chang
     "rpo-": "rpo_continuous",
     "squashed-": "ppo_squashed",
     "penalty-": "ppo_penalty",
+    "rad-": "ppo_rad",
+    "drac-": "ppo_drac",
     "trpo-": "trpo_continuous",
     "discrete-": "ppo",
     "reinforce-": "reinforce",
