@@ -42,8 +42,9 @@ def judge_factors(groups: list, of: str) -> Finding:
         return broken(measured, expected, f"one factor serves a whole {of}")
     if len(np.unique(factors.round(4))) < 0.8 * len(factors):
         return differs(measured, expected, f"the factors of one {of} come again in another")
-    off = max(abs(factors.mean() - middle) * len(factors) ** 0.5 / 5, abs(factors.std() - spread))
-    if factors.min() < LOW - 1e-3 or factors.max() > HIGH + 1e-3 or off > 0.2 * spread:
+    off = abs(factors.mean() - middle) > 5 * spread / len(factors) ** 0.5
+    off |= abs(factors.std() / spread - 1) > 0.2
+    if off or factors.min() < LOW - 1e-3 or factors.max() > HIGH + 1e-3:
         question = "the factors are not uniform between --amplitude-low and --amplitude-high"
         return differs(measured, expected, question)
     return passes(measured, expected)
