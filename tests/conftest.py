@@ -24,6 +24,8 @@ NAMES = [
     "ppo_penalty",
     "ppo_rnd",
     "ppo_icm",
+    "ppo_rad",
+    "ppo_drac",
     "ppo_continuous_ddp",
     "ppo_continuous_ray",
     "trpo_continuous",
@@ -34,7 +36,8 @@ ATARI = ["ppo_atari", "a2c_atari", "dqn_atari", "ppo_atari_ddp"]
 EVERY = NAMES + CLASSIC + PIXELS + ATARI
 RANKS = ["ppo_continuous_ddp", "ppo_atari_ddp"]  # with one rank their parents (test_ddp.py)
 RUNNERS = ["ppo_continuous_ray"]  # with any number of runners its parent (test_ray_file.py)
-VARIANTS = ["rpo_continuous", "ppo_squashed", "ppo_penalty", "ppo_rnd", "ppo_icm", *RANKS, *RUNNERS]
+VARIANTS = ["rpo_continuous", "ppo_squashed", "ppo_penalty", "ppo_rnd", "ppo_icm", "ppo_rad"]
+VARIANTS += ["ppo_drac", *RANKS, *RUNNERS]
 
 
 def pytest_addoption(parser):

@@ -27,6 +27,8 @@ VARIANTS = [  # parent, child, most changed lines, tag of each hunk, how many li
     ("ppo_continuous", "rpo_continuous", 20, "# RPO:", 15),
     ("ppo_continuous", "ppo_squashed", 20, "# Squash:", 15),
     ("ppo_continuous", "ppo_penalty", 20, "# Penalty:", 15),
+    ("ppo_continuous", "ppo_rad", 20, "# RAD:", 15),
+    ("ppo_continuous", "ppo_drac", 20, "# DrAC:", 15),
     ("ppo_continuous", "ppo_continuous_ddp", 54, "# DDP:", 53),
     ("ppo_continuous", "ppo_rnd", 87, "# RND:", 69),
     ("ppo_rnd", "ppo_icm", 44, "# ICM:", 4),

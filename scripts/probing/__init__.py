@@ -3,4 +3,4 @@ in the order in which they stand in CHECKS: a failure far down is often the cons
 
 # isort: off
 from probing.subject import CHECKS  # noqa: F401
-from probing import policy, q_learning, run, ranks, runners, curiosity, learned  # noqa: F401
+from probing import policy, q_learning, run, augmentation, ranks, runners, curiosity, learned  # noqa: F401

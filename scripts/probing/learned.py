@@ -49,8 +49,9 @@ def learn(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Trains on Probe{name}-v0; the values, and the best actions as the environment gets them, after `histories`."""
     module = subject.load()
-    # RPO's noise is the algorithm: here it is on
-    given = settings(subject) | {"rpo_alpha": getattr(module.Args, "rpo_alpha", None)} | flags
+    # the noise of RPO, RAD and DrAC is the algorithm: here it is on
+    noise = ("rpo_alpha", "amplitude_low", "amplitude_high", "aug_coef")
+    given = settings(subject) | {name: getattr(module.Args, name, None) for name in noise} | flags
     agents, evaluate = [], module.evaluate
 
     def spy(agent, *a, **k):
@@ -218,7 +219,7 @@ def learns_behind_an_offset(subject: Subject) -> Finding:
 def learns_while_observations_drift(subject: Subject) -> Finding:
     """20,000 one-step episodes in 16 environments drift by 0.012 x 1250 = 15, while the two observations are 2 apart:
     statistics of the beginning would clip both to the same number. An entropy bonus keeps the policy from settling."""
-    mistake = "it does not follow observations that drift"
-    return learns(
-        subject, "action", [-0.5, 0.5], 0.3, mistake, "Drift", [15 - 1.0], [15 + 1.0], ent_coef=0.05
-    )
+    mistake, ends = "it does not follow observations that drift", ([15 - 1.0], [15 + 1.0])
+    # so far from the mean a random scale hides which of the two it is
+    flags = {"ent_coef": 0.05, "amplitude_low": 1.0, "amplitude_high": 1.0}
+    return learns(subject, "action", [-0.5, 0.5], 0.3, mistake, "Drift", *ends, **flags)

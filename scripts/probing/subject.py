@@ -66,6 +66,12 @@ KINDS = {
     "rnd": ("an Agent.get_bonus", lambda s: hasattr(s.module.Agent, "get_bonus")),
     "icm": ("an Agent.get_errors", lambda s: hasattr(s.module.Agent, "get_errors")),
     "trust-region": ("conjugate_gradient", has("conjugate_gradient")),
+    "amplitude": ("the flag --amplitude-low", flag("amplitude_low")),
+    "rad": (
+        "that flag, and no --aug-coef",
+        lambda s: flag("amplitude_low")(s) and not flag("aug_coef")(s),
+    ),
+    "drac": ("the flag --aug-coef", flag("aug_coef")),
     "draws": (
         "Atari or q-learning: its evaluation draws actions",
         lambda subject: {"atari", "q-learning"} & subject.kinds,
@@ -311,6 +317,9 @@ class Subject:
             "rpo_alpha": 0.0,
             "int_coef": 0.0,
             "ext_coef": 1.0,
+            "amplitude_low": 1.0,
+            "amplitude_high": 1.0,
+            "aug_coef": 0.2,
             "buffer_size": 96,
             "learning_starts": 60,
             "batch_size": 8,

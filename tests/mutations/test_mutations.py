@@ -19,6 +19,8 @@ FILES = {  # the beginnings of the mutants' names, and the files that they chang
     "penalty-": "ppo_penalty",
     "rnd-": "ppo_rnd",
     "icm-": "ppo_icm",
+    "rad-": "ppo_rad",
+    "drac-": "ppo_drac",
     "trpo-": "trpo_continuous",
     "discrete-": "ppo",
     "reinforce-": "reinforce",

@@ -1,0 +1,468 @@
+"""PPO that acts and learns on scaled observations: random amplitude scaling of RAD, for Box actions.
+
+    python algos/ppo_rad.py --env-id WalkerWalk-v1
+
+RAD: Laskin et al. 2020, arXiv:2004.14990. Differs from ppo_continuous.py where tagged: the networks
+see x times z ~ Uniform[--amplitude-low, --amplitude-high], one number for each row. It is drawn once
+for a rollout, so that the update sees what the policy acted on: its first ratio is 1. Evaluations see
+plain x. The parent's deviations hold, and two more:
+1. x is the standardised observation: of a scaled raw one the normaliser would subtract a wrong mean.
+2. The paper's state inputs go to SAC, whose replay needs no ratio; the interval is our choice.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+import gymnasium as gym
+import numpy as np
+import torch
+import torch.nn as nn
+import tyro
+from torch.distributions import Normal
+from torch.utils.tensorboard import SummaryWriter
+from tqdm import tqdm
+
+try:
+    import envpool
+except ImportError:  # it has no build for this machine
+    envpool = None
+
+
+@dataclass
+class Args:
+    exp_name: str = Path(__file__).stem  # name of this experiment, part of the run folder's name
+    seed: int = 1  # seeds Python, NumPy, PyTorch and every environment
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto takes CUDA where there is one
+    torch_threads: int = 1  # CPU threads of PyTorch; networks this small are slower with more
+    runs_dir: str = "runs"  # the run folder is created in here
+    resume: str = ""  # run folder to continue; flags beside it replace the saved flags
+    checkpoint_frequency: int = 20_000  # steps between two checkpoints
+    eval_frequency: int = 0  # steps between two evaluations; 0 evaluates at the end only
+    eval_episodes: int = 100  # episodes of an evaluation, one in each of as many environments
+    eval_max_steps: int = 50_000  # an evaluation cuts longer episodes
+    capture_video: bool = False  # film the first 3 episodes of every evaluation
+    track: bool = False  # send the run to Weights & Biases as well
+    wandb_project_name: str = "plainrl"  # its project there
+    wandb_entity: str | None = None  # its user or team there
+    compile: bool = False  # torch.compile policy, advantages and loss; CUDA graphs on a GPU
+    env_id: str = "BipedalWalker-v3"  # a Gymnasium or EnvPool id with Box observations and actions
+    env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"  # auto: EnvPool if it has the id
+    num_envs: int = 64  # parallel environments
+    total_timesteps: int = 1_000_000  # steps of all environments; schedules stretch to a new total
+    learning_rate: float = 5e-4  # step size of Adam
+    anneal_lr: bool = True  # let the learning rate fall linearly to zero
+    num_steps: int = 32  # steps of each environment in a rollout
+    gamma: float = 0.995  # discount factor
+    gae_lambda: float = 0.95  # lambda of generalized advantage estimation
+    num_minibatches: int = 32  # minibatches of an epoch
+    update_epochs: int = 5  # passes over a rollout
+    activation: Literal["Tanh", "SiLU"] = "Tanh"  # of the hidden layers
+    init_std: float = 0.6  # standard deviation of the action at the start
+    norm_obs: bool = True  # standardise observations by running statistics
+    norm_reward: bool = True  # divide rewards by the running deviation of the discounted return
+    norm_adv: bool = False  # standardise the advantages of each minibatch
+    bootstrap_truncation: bool = True  # off: a time limit counts as terminal, a common mistake
+    amplitude_low: float = 0.6  # RAD: the least factor of an observation
+    amplitude_high: float = 1.2  # RAD: and the largest; 1 and 1 are PPO
+    clip_coef: float = 0.2  # epsilon of the clipped surrogate, and of --clip-vloss
+    clip_vloss: bool = False  # clip the change of the value as well
+    ent_coef: float = 0.0  # weight of the entropy bonus
+    vf_coef: float = 0.25  # weight of the value loss
+    max_grad_norm: float = 0.5  # largest norm of the gradient
+    target_kl: float | None = None  # end an update once an epoch's last approximate KL exceeds it
+
+    def __post_init__(self):
+        may_be_zero = ("seed", "eval_frequency", "gamma", "gae_lambda", "ent_coef", "vf_coef")
+        for name, value in asdict(self).items():
+            least = 0 if name in may_be_zero else 1e-9
+            most = 1 if name in ("gamma", "gae_lambda") else 2**32 - 1
+            if type(value) in (int, float) and not least <= value <= most:
+                raise ValueError(f"--{name.replace('_', '-')} {value} is not in [{least}, {most}]")
+        if self.amplitude_low > self.amplitude_high:  # RAD: the ends of an interval
+            raise ValueError("--amplitude-low must not be above --amplitude-high")
+        batch_size = self.num_envs * self.num_steps
+        if self.num_steps < 2 or batch_size > self.total_timesteps:
+            raise ValueError("--num-steps: at least 2, and a rollout within --total-timesteps")
+        if batch_size % self.num_minibatches or batch_size == self.num_minibatches:
+            raise ValueError(f"--num-minibatches must divide the {batch_size} steps of a rollout")
+
+
+def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir=None):
+    """Vector environment seeded seed, seed + 1, ... in NEXT_STEP mode, and its first observation.
+
+    The step after an episode's end is a reset row: its action is ignored, it belongs to no episode.
+    """
+
+    def make_env(index):
+        if video_dir is None or index >= 3 or not args.capture_video:
+            return gym.make(args.env_id)
+        env = gym.make(args.env_id, render_mode="rgb_array")
+        return gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", lambda n: n == 0)
+
+    if backend == "auto":
+        backend = "envpool" if envpool and args.env_id in envpool.list_all_envs() else "gymnasium"
+    if backend == "envpool":
+        assert envpool, "--env-backend envpool needs a package: pip install envpool"
+        envs = envpool.make_gymnasium(args.env_id, num_envs=num_envs, seed=seed)
+        seed = None  # it takes seeds when it is made, and then no others
+    else:
+        envs = gym.vector.SyncVectorEnv([lambda i=i: make_env(i) for i in range(num_envs)])
+    assert envs.metadata["autoreset_mode"] == gym.vector.AutoresetMode.NEXT_STEP
+    return envs, flatten(envs.reset(seed=seed)[0])
+
+
+def flatten(obs) -> np.ndarray:
+    """(n, ...), or a dictionary of such in the order of its keys, to (n, obs_dim) float32."""
+    if isinstance(obs, dict):
+        return np.concatenate([flatten(obs[key]) for key in sorted(obs)], axis=1)
+    return np.asarray(obs, dtype=np.float32).reshape(len(obs), -1)
+
+
+class RunningMeanStd(nn.Module):
+    """Mean and variance of all rows seen (Chan et al. 1983); buffers, so checkpoints carry them."""
+
+    def __init__(self, *shape: int):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(shape))
+        self.register_buffer("var", torch.ones(shape))
+        self.register_buffer("count", torch.zeros(()))
+
+    def update(self, rows):
+        delta = rows.mean(0) - self.mean
+        share = len(rows) / (self.count + len(rows))
+        self.var += share * (rows.var(0, correction=0) - self.var + delta**2 * (1 - share))
+        self.mean += share * delta
+        self.count += len(rows)
+
+
+def layer_init(layer: nn.Linear, std: float = 2**0.5) -> nn.Linear:
+    nn.init.orthogonal_(layer.weight, std)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+class Agent(nn.Module):
+    """Gaussian policy, value network, and the statistics that both see the world through."""
+
+    def __init__(self, obs_dim: int, action_space, args: Args):
+        super().__init__()
+        action_dim = int(np.prod(action_space.shape))
+        act = getattr(nn, args.activation)
+
+        def mlp(out_dim, std):
+            first, second = layer_init(nn.Linear(obs_dim, 64)), layer_init(nn.Linear(64, 64))
+            last = layer_init(nn.Linear(64, out_dim), std)
+            return nn.Sequential(first, act(), second, act(), last)
+
+        self.args = args
+        self.actor_mean = mlp(action_dim, std=0.01)
+        self.critic = mlp(1, std=1.0)
+        self.actor_logstd = nn.Parameter(torch.full([action_dim], args.init_std).log())
+        self.obs_rms = RunningMeanStd(obs_dim)
+        self.return_rms = RunningMeanStd()
+        self.register_buffer("action_low", torch.from_numpy(action_space.low).float())
+        self.register_buffer("action_high", torch.from_numpy(action_space.high).float())
+
+    def normalize(self, obs):
+        """Raw observations (..., obs_dim) to what the networks take, called x everywhere."""
+        if not self.args.norm_obs:
+            return obs
+        return ((obs - self.obs_rms.mean) / (self.obs_rms.var + 1e-8).sqrt()).clamp(-10, 10)
+
+    def get_value(self, x):
+        return self.critic(x).squeeze(-1)  # (..., obs_dim) -> (...)
+
+    def get_action(self, x, action=None):
+        """x (n, obs_dim) -> unclipped action (n, action_dim), logprob (n,) and entropy (n,)."""
+        policy = Normal(self.actor_mean(x), self.actor_logstd.exp(), validate_args=False)
+        if action is None:
+            action = policy.sample()
+        return action, policy.log_prob(action).sum(-1), policy.entropy().sum(-1)
+
+    def to_env(self, action):
+        action = action.view(-1, *self.action_low.shape)
+        return action.clamp(self.action_low, self.action_high).cpu().numpy()
+
+
+def compute_gae(rewards, values, terminateds, dones, gamma, gae_lambda):
+    """Advantages (T, N) of arXiv:1506.02438 eq. 16, from values (T + 1, N) and the rest (T, N)."""
+    # A terminal state is worth nothing, a truncated one its value; the trace stops at both
+    deltas = rewards + gamma * values[1:] * (1 - terminateds) - values[:-1]
+    advantages = torch.zeros_like(values)
+    for t in reversed(range(len(rewards))):
+        advantages[t] = deltas[t] + gamma * gae_lambda * (1 - dones[t]) * advantages[t + 1]
+    return advantages[:-1]
+
+
+def ppo_loss(agent: Agent, args: Args, x, action, old_logprob, advantage, target, old_value):
+    """Loss of a minibatch of tensors (n, ...), and the metrics (5,) that train() names in order."""
+    _, logprob, entropy = agent.get_action(x, action)
+    value = agent.get_value(x)
+    assert logprob.shape == old_logprob.shape == advantage.shape == value.shape == target.shape
+    if args.norm_adv:
+        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+    logratio = logprob - old_logprob
+    ratio = logratio.exp()
+    clipped_ratio = ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
+    policy_loss = -torch.min(ratio * advantage, clipped_ratio * advantage).mean()  # PPO eq. 7
+    value_error = (value - target) ** 2
+    if args.clip_vloss:
+        clipped_value = old_value + (value - old_value).clamp(-args.clip_coef, args.clip_coef)
+        value_error = torch.max(value_error, (clipped_value - target) ** 2)
+    value_loss = 0.5 * value_error.mean()
+    entropy = entropy.mean()
+    loss = policy_loss + args.vf_coef * value_loss - args.ent_coef * entropy
+    approx_kl = (ratio - 1 - logratio).mean()  # k3, http://joschu.net/blog/kl-approx.html
+    clipfrac = ((ratio - 1).abs() > args.clip_coef).float().mean()
+    return loss, torch.stack([policy_loss, value_loss, entropy, approx_kl, clipfrac]).detach()
+
+
+def update(agent: Agent, optimizer, args: Args, batch, loss_fn=ppo_loss):
+    """Epochs of minibatches of ppo_loss's tensors (rows, ...); mean metrics, each before a step."""
+    batch_size = args.num_envs * args.num_steps  # some rows come twice, in place of reset rows
+    parameters = list(agent.parameters())
+    metrics = []
+    for _ in range(args.update_epochs):
+        order = torch.randperm(len(batch[0])).repeat(3)[:batch_size].to(batch[0].device)
+        for minibatch in zip(*(tensor[order].chunk(args.num_minibatches) for tensor in batch)):
+            loss, mb_metrics = loss_fn(agent, args, *minibatch)
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(parameters, args.max_grad_norm)
+            optimizer.step()
+            metrics.append(mb_metrics.clone())
+        if args.target_kl is not None and metrics[-1][3] > args.target_kl:  # approx_kl
+            break
+    return torch.stack(metrics).mean(0)
+
+
+@torch.inference_mode()
+def evaluate(agent: Agent, envs, obs):
+    """Raw return of each environment's first episode, by the policy's mode, statistics frozen."""
+    returns = np.zeros(envs.num_envs)
+    running = np.ones(envs.num_envs, bool)
+    for _ in range(agent.args.eval_max_steps):
+        x = agent.normalize(torch.from_numpy(flatten(obs)).to(agent.action_low.device))
+        obs, reward, terminated, truncated, _ = envs.step(agent.to_env(agent.actor_mean(x)))
+        returns += np.where(running, reward, 0.0)
+        running &= ~(terminated | truncated)
+        if not running.any():
+            break
+    if running.any():
+        print(f"{running.sum()} episodes cut: longer than --eval-max-steps", file=sys.stderr)
+    envs.close()
+    return returns
+
+
+def write(path: Path, content):
+    """Aside, then moved: a kill at any moment leaves the old file or the new one, whole."""
+    aside = path.with_suffix(".tmp")
+    if path.suffix == ".pt":
+        torch.save(content, aside)
+    else:
+        aside.write_text(json.dumps(content, indent=2) + "\n")
+    os.replace(aside, path)
+
+
+def load_checkpoint(run_dir) -> dict:
+    """The run's checkpoint, read as data: nothing in it can run code."""
+    try:
+        saved = torch.load(Path(run_dir, "checkpoint.pt"), map_location="cpu", weights_only=True)
+        assert saved["algo"] == Path(__file__).stem, f"it is of {saved['algo']}.py"
+        return saved | {"args": asdict(Args(**saved["args"])) | {"resume": run_dir}}
+    except Exception as error:
+        sys.exit(f"--resume {run_dir} is no run folder of this file: {error!r:.120}")
+
+
+def train(args: Args, stop=()) -> dict:
+    """Train and evaluate; the content of summary.json. A signal's number in stop: save and end."""
+    if args.track and not find_spec("wandb"):
+        sys.exit("--track needs a package: pip install wandb")
+    use_cuda = args.device == "auto" and torch.cuda.is_available()
+    device = "cuda" if use_cuda else args.device.replace("auto", "cpu")
+    if not getattr(torch, device).is_available():
+        sys.exit(f"--device {device} is not there; take --device auto")
+    torch.set_num_threads(args.torch_threads)
+    started = time.time()
+    saved = load_checkpoint(args.resume) if args.resume else None
+    global_step = saved["global_step"] if saved else 0
+    if saved:
+        started -= saved["wall_time_s"]
+        if global_step >= args.total_timesteps:
+            sys.exit(f"--resume {args.resume} is finished; go on with more --total-timesteps")
+        for name in ("env_id", "activation", "norm_obs"):
+            if getattr(args, name) != saved["args"][name]:
+                sys.exit(f"--resume {args.resume}: {name} must stay {saved['args'][name]}")
+    seed = (args.seed + global_step) % 2**32  # a resumed run differs from an unbroken one
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+    env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30, which training never reaches
+    eval_backend = "gymnasium" if args.env_id in gym.registry else "auto"
+    try:
+        envs, next_obs = make_envs(args, args.env_backend, args.num_envs, env_seed + global_step)
+    except (gym.error.Error, ImportError, AssertionError) as error:
+        sys.exit(f"--env-id {args.env_id}: {error}")
+    parts = getattr(envs.single_observation_space, "spaces", {"": envs.single_observation_space})
+    for name, space in {**parts, "action": envs.single_action_space}.items():
+        if not isinstance(space, gym.spaces.Box):
+            sys.exit(f"--env-id {args.env_id}: {name} {space} is no Box; ppo.py: Discrete actions")
+    envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
+    agent = Agent(next_obs.shape[1], envs.single_action_space, args).to(device)
+    optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
+    if saved:
+        agent.load_state_dict(saved["agent"])
+        constants = {"param_groups": optimizer.state_dict()["param_groups"]}  # as the flags say
+        optimizer.load_state_dict(saved["optimizer"] | constants)
+    functions = [agent.get_action, compute_gae, ppo_loss]
+    if args.compile:
+        functions = [torch.compile(function, mode="reduce-overhead") for function in functions]
+    policy, gae, loss_fn = functions
+    name = f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
+    run_dir = Path(args.resume or Path(args.runs_dir, name.replace("/", "-").replace(":", "-")))
+    run_dir.mkdir(parents=True, exist_ok=bool(saved))
+    shutil.copy(__file__, run_dir)
+    git = f"git -C '{Path(__file__).resolve().parent}' describe --always --dirty 2>/dev/null"
+    run = {"algo": Path(__file__).stem, "env_id": args.env_id, "seed": args.seed, "device": device}
+    run |= {"total_timesteps": args.total_timesteps, "args": asdict(args)}
+    run["commit"] = os.popen(git).read().strip() or "unknown"
+    run["versions"] = {"torch": str(torch.__version__), "gymnasium": gym.__version__}
+    write(run_dir / "config.json", run)
+    if args.track:
+        import wandb
+
+        place = {"project": args.wandb_project_name, "entity": args.wandb_entity}
+        place |= {"id": run_dir.name, "resume": "allow", "sync_tensorboard": True}
+        wandb.init(**place, config=asdict(args))
+    writer = SummaryWriter(run_dir, purge_step=global_step + 1)
+    writer.add_text("config", f"```\n{json.dumps(run, indent=2)}\n```", global_step)
+    shape = (args.num_steps, args.num_envs)
+    obs = torch.zeros(args.num_steps + 1, *next_obs.shape, device=device)
+    actions = torch.zeros(*shape, len(agent.actor_logstd), device=device)
+    logprobs = torch.zeros(shape, device=device)
+    storage = np.zeros((5, *shape), np.float32)  # reward, terminal, end, valid, discounted
+    done = np.zeros(args.num_envs, bool)
+    trace = np.zeros(args.num_envs)  # discounted return so far, to scale rewards by
+    speeds = []  # steps per second of the iterations
+    saved_step = global_step
+    look = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
+    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=look, disable=None)
+    bar.postfix = "no episode yet"
+    while global_step < args.total_timesteps and not stop:
+        first_step = global_step
+        iteration_started = time.perf_counter()
+        finished = []  # (return, length) of the episodes that end in this rollout
+        fraction = 1 - global_step / args.total_timesteps if args.anneal_lr else 1.0
+        optimizer.param_groups[0]["lr"] = float(fraction * args.learning_rate)
+
+        # Rollout
+        sizes = (args.num_steps + 1, args.num_envs, 1)  # RAD: the last ones are for the bootstrap
+        amplitudes = np.random.uniform(args.amplitude_low, args.amplitude_high, sizes)
+        amplitudes = torch.from_numpy(amplitudes).to(obs)
+        for t in range(args.num_steps):
+            obs[t] = torch.from_numpy(flatten(next_obs))
+            with torch.inference_mode():
+                actions[t], logprobs[t], _ = policy(agent.normalize(obs[t]) * amplitudes[t])  # RAD:
+            valid = ~done  # not a reset row
+            next_obs, reward, terminated, truncated, info = envs.step(agent.to_env(actions[t]))
+            done = terminated | truncated
+            if done.any():
+                finished.extend(zip(info["episode"]["r"][done], info["episode"]["l"][done]))
+            trace = trace * args.gamma * valid + reward
+            terminal = terminated if args.bootstrap_truncation else done
+            storage[:, t] = reward, terminal, done, valid, trace
+            global_step += int(valid.sum())
+        obs[-1] = torch.from_numpy(flatten(next_obs))
+
+        # Advantages
+        r, terminal, end, valid, discounted = torch.from_numpy(storage).to(device)
+        valid = valid.bool()
+        if args.norm_reward:
+            agent.return_rms.update(discounted[valid])
+            r = (r / (agent.return_rms.var + 1e-8).sqrt()).clamp(-10, 10)
+        x = agent.normalize(obs) * amplitudes  # RAD: as it was shown to the policy
+        with torch.no_grad():
+            values = agent.get_value(x)  # row t + 1 is the true next state, also at an end
+            advantages = gae(r, values, terminal, end, args.gamma, args.gae_lambda)
+        targets = advantages + values[:-1]
+
+        # Update: ppo_loss's tensors in its order, without reset rows: (T, N, ...) -> (rows, ...)
+        batch = (x[:-1], actions, logprobs, advantages, targets, values[:-1])
+        batch = [tensor[valid] for tensor in batch]
+        metrics = update(agent, optimizer, args, batch, loss_fn).tolist()
+        agent.obs_rms.update(obs[:-1][valid])  # last: one iteration sees one set of statistics
+        numbers = [*metrics, storage.sum(), obs.sum().item()]
+        numbers += [weight.sum().item() for weight in agent.parameters()]
+        if not np.isfinite(numbers).all():
+            sys.exit(f"non-finite numbers before step {global_step}; saved {saved_step}: {run_dir}")
+
+        # Log
+        speeds.append((global_step - first_step) / (time.perf_counter() - iteration_started))
+        sps = float(np.mean(speeds[1:] or speeds))  # the first iteration warms up
+        names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
+        scalars = {f"losses/{name}": value for name, value in zip(names, metrics, strict=True)}
+        unexplained = (targets - values[:-1])[valid].var() / targets[valid].var()
+        scalars["losses/explained_variance"] = 1 - float(unexplained)
+        scalars |= {"charts/learning_rate": fraction * args.learning_rate, "charts/SPS": sps}
+        if finished:
+            recent = np.mean(envs.return_queue)  # of the last 100 episodes
+            bar.postfix = f"return {recent:.1f}, SPS {sps:.0f}, saved {saved_step}"
+            means = np.mean(finished, axis=0)
+            scalars |= {"charts/episodic_return": means[0], "charts/episodic_length": means[1]}
+        for key, value in scalars.items():
+            writer.add_scalar(key, value, global_step)
+        bar.update(min(global_step, args.total_timesteps) - bar.n)
+
+        # Evaluate and save
+        over = global_step >= args.total_timesteps
+        every = args.eval_frequency or args.total_timesteps
+        if over or global_step // every > first_step // every:
+            bar.set_description("evaluation ")
+            film = run_dir / f"videos/step-{global_step}"
+            eval_envs = make_envs(args, eval_backend, args.eval_episodes, env_seed + 2**30, film)
+            returns = evaluate(agent, *eval_envs)
+            writer.add_scalar("eval/episodic_return", returns.mean(), global_step)
+            bar.set_description("")
+        writer.flush()
+        state = {"global_step": global_step, "wall_time_s": time.time() - started, "sps": sps}
+        if over:
+            last100 = float(np.mean(envs.return_queue)) if envs.return_queue else None
+            summary = run | state | {"train_return_last100": last100}
+            summary |= {"eval_episodes": args.eval_episodes, "eval_returns": returns.tolist()}
+            summary |= {"eval_return_mean": returns.mean(), "eval_return_std": returns.std()}
+            write(run_dir / "summary.json", summary)
+        if over or stop or global_step - saved_step >= args.checkpoint_frequency:
+            state |= {"agent": agent.state_dict(), "optimizer": optimizer.state_dict()}
+            write(run_dir / "checkpoint.pt", run | state)
+            saved_step = global_step
+            if bar.disable:  # there is no terminal
+                print(f"step {global_step}/{args.total_timesteps}, {bar.postfix}", flush=True)
+    for resource in (bar, envs, writer):
+        resource.close()
+    if global_step < args.total_timesteps:
+        print(f"stopped at step {global_step}; go on with --resume {run_dir}", file=sys.stderr)
+        sys.exit(128 + stop[0])
+    print(f"{run_dir}: evaluation {returns.mean():.1f} +- {returns.std():.1f}")
+    return summary
+
+
+if __name__ == "__main__":
+    gym.logger.min_level = gym.logger.ERROR
+    first_look = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first_look.add_argument("--resume")
+    resume = first_look.parse_known_args()[0].resume  # its arguments are the defaults
+    args = tyro.cli(Args, default=Args(**load_checkpoint(resume)["args"]) if resume else Args())
+    stop = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: stop.append(number))
+    train(args, stop)

@@ -1,0 +1,326 @@
+"""Observations times a random number: ppo_rad.py acts and learns on them, ppo_drac.py must not mind them."""
+
+import copy
+import math
+import re
+
+import envpool
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from conftest import ROOT, load, read_checkpoint, run_folder, scalars, spy, tiny
+
+SPACE = gym.spaces.Box(-1, 1, (2,), np.float32)
+BOTH = pytest.mark.parametrize("name", ["ppo_rad", "ppo_drac"])
+ONE = {"amplitude_low": 1.0, "amplitude_high": 1.0}
+
+
+class Ones(gym.Env):
+    """Observes (1, 1, 1): what a network sees of it is the factor. Episodes are cut after 5 steps."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        self.steps = 0
+        return np.ones(3, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.ones(3, np.float32), 1.0, False, self.steps == 5, {}
+
+
+@pytest.fixture
+def ones(registered):
+    return {"env_id": registered("Ones-v0", Ones), "norm_obs": False}
+
+
+def seen_by(network) -> list:
+    """What a network gets from now on."""
+    inputs = []
+    network.register_forward_hook(lambda module, given, _: inputs.append(given[0].detach().clone()))
+    return inputs
+
+
+@pytest.mark.parametrize(
+    ("name", "flags"),
+    [("ppo_rad", ONE), ("ppo_drac", ONE | {"aug_coef": 5.0}), ("ppo_drac", {"aug_coef": 0.0})],
+    ids=["rad", "drac", "drac-without-weight"],
+)
+def test_without_a_scale_it_is_ppo_bit_for_bit(tmp_path, name, flags):
+    """Would break: a number of PyTorch's generator that is drawn, after which every action differs; a loss that is
+    not 0 where f(x) is x."""
+    agents, curves, returns = [], [], []
+    for file, own in (("ppo_continuous", {}), (name, flags)):
+        algo = load(file)
+        args = tiny(algo, tmp_path / file, total_timesteps=450, num_steps=32, **own)
+        returns.append(algo.train(args)["eval_returns"])
+        run = run_folder(tmp_path / file)
+        agents.append(read_checkpoint(run)["agent"])
+        curves.append(scalars(run))
+        del curves[-1]["charts/SPS"]
+    assert agents[0].keys() == agents[1].keys()
+    assert all(torch.equal(agents[0][key], agents[1][key]) for key in agents[0])
+    assert curves[0] == curves[1] and returns[0] == returns[1]
+
+
+@BOTH
+def test_evaluation_sees_plain_observations(name, ones, monkeypatch, tmp_path):
+    """Would break: an evaluation of the policy on scaled observations."""
+    algo, seen = load(name), []
+    spy(monkeypatch, algo, "evaluate", lambda agent, *_: seen.append(seen_by(agent.actor_mean)))
+    algo.train(tiny(algo, tmp_path, **ones))
+    assert len(seen) == 1 and len(seen[0]) == 5
+    assert all(torch.equal(x, torch.ones(2, 3)) for x in seen[0])
+
+
+@BOTH
+def test_flags(name, tmp_path):
+    """Would break: an interval whose ends are swapped, a factor of 0, which shows nothing."""
+    algo = load(name)
+    for flag in ("amplitude_low", "amplitude_high"):
+        for value in (0, -0.1, math.nan, math.inf):
+            with pytest.raises(ValueError, match="--" + flag.replace("_", "-")):
+                tiny(algo, tmp_path, **{flag: value})
+    with pytest.raises(ValueError, match="--amplitude-low"):
+        tiny(algo, tmp_path, amplitude_low=1.1, amplitude_high=1.0)
+
+
+def test_tasks_of_the_sweep():
+    """Would break: a task of the paper's table 1 that is left out, an id that EnvPool does not have."""
+    names = "AcrobotSwingup FishSwim PendulumSwingup HumanoidStand HumanoidRun QuadrupedWalk QuadrupedRun"
+    names += " QuadrupedEscape WalkerStand WalkerWalk WalkerRun"
+    text = (ROOT / "scripts/augmentation.sh").read_text()
+    (lines,) = re.findall(r"^(tasks=.*?\n)$", text, re.M | re.S)
+    ids = re.findall(r"\w+-v1", lines)
+    assert sorted(ids) == sorted(f"{name}-v1" for name in names.split())
+    assert set(ids) <= set(envpool.list_all_envs())
+
+
+# ---- RAD
+
+
+def played(monkeypatch, folder, **flags) -> list[dict]:
+    """Of each rollout of ppo_rad.py: what the policy saw, what the values were, and what the update got."""
+    algo, rollouts, seen, values = load("ppo_rad"), [], [], []
+    original = algo.Agent.get_action
+
+    def get_action(agent, x, action=None):
+        if action is None:
+            seen.append(x.clone())
+        return original(agent, x, action)
+
+    def before_update(agent, optimizer, args, batch, *_):
+        rows = [tensor.detach().clone() for tensor in batch]
+        rollouts.append({"seen": torch.stack(seen), "values": values[-1], "batch": rows})
+        rollouts[-1]["agent"] = copy.deepcopy(agent)
+        seen.clear()
+
+    monkeypatch.setattr(algo.Agent, "get_action", get_action)
+    monkeypatch.setattr(
+        algo.Agent, "get_value", lambda agent, x: x[..., 0] + 0 * agent.critic(x)[..., 0]
+    )
+    spy(monkeypatch, algo, "compute_gae", lambda rewards, value, *_: values.append(value.clone()))
+    spy(monkeypatch, algo, "update", before_update)
+    algo.train(tiny(algo, folder, **flags))
+    return rollouts
+
+
+def test_update_learns_on_what_the_policy_saw(ones, monkeypatch, tmp_path):
+    """Rewards, ends and states are all the same: only the factors tell rows apart. Would break: factors that are drawn
+    again for the update or the values, factors of other rows, reset rows that come back."""
+    rollouts = played(monkeypatch, tmp_path, **ones)
+    assert len(rollouts) == 5
+    for rollout in rollouts:
+        seen, values = rollout["seen"], rollout["values"]  # (8, 2, 3), (9, 2)
+        assert torch.equal(values[:-1], seen[..., 0])
+        x, _, _, _, _, old_value = rollout["batch"]
+        assert torch.equal(x[:, 0], old_value)
+        where = (x[:, None] == seen.flatten(0, 1)).all(-1)
+        assert (where.sum(1) == 1).all()
+        assert torch.equal(where.int().argmax(1), where.any(0).nonzero()[:, 0])  # in their order
+    assert sum(len(rollout["batch"][0]) for rollout in rollouts) == 68  # 2 x 40, but every 6th
+
+
+def test_factors(ones, monkeypatch, tmp_path):
+    """One number for a row, of its own, also for the bootstrap. Would break: a factor for each number or one for all,
+    the factors of one rollout in the next, another interval."""
+    rollouts = played(monkeypatch, tmp_path, num_envs=8, num_steps=50, total_timesteps=1000, **ones)
+    seen = torch.cat([rollout["seen"] for rollout in rollouts])
+    assert torch.equal(seen, seen[..., :1].expand_as(seen))
+    factors = torch.cat([rollout["values"].flatten() for rollout in rollouts])
+    assert len(factors.unique()) > 0.99 * len(factors) > 1000
+    assert 0.6 <= factors.min() < 0.61 and 1.19 < factors.max() <= 1.2
+    assert factors.mean() == pytest.approx(0.9, abs=0.03)  # 5 deviations
+    assert factors.std() == pytest.approx(0.6 / 12**0.5, abs=0.01)
+
+
+@pytest.mark.parametrize("norm_obs", [True, False])
+def test_ratio_is_one_before_the_first_step(monkeypatch, tmp_path, norm_obs):
+    """Would break: factors that are drawn again, statistics that move between rollout and update."""
+    for rollout in played(monkeypatch, tmp_path, norm_obs=norm_obs, total_timesteps=100):
+        x, action, old_logprob = rollout["batch"][:3]
+        with torch.no_grad():
+            logprob = rollout["agent"].get_action(x, action)[1]
+            other = rollout["agent"].get_action(0.7 * x, action)[1]
+        assert ((logprob - old_logprob).exp() - 1).abs().max() < 1e-5
+    assert ((other - old_logprob).exp() - 1).abs().max() > 1e-3
+
+
+def test_statistics_are_those_of_plain_observations(monkeypatch, tmp_path, ones):
+    """Would break: a normaliser that takes in what was shown."""
+    rollouts = played(monkeypatch, tmp_path, **ones)
+    rms = rollouts[-1]["agent"].obs_rms
+    assert torch.equal(rms.mean, torch.ones(3)) and torch.equal(rms.var, torch.zeros(3))
+
+
+def test_resumed_run_draws_other_factors(ones, monkeypatch, tmp_path):
+    """Would break: the factors of the first rollout once more, an interval that is forgotten."""
+    flags = ones | {"amplitude_low": 0.9, "amplitude_high": 1.5}
+    first = played(monkeypatch, tmp_path, **flags)
+    run = run_folder(tmp_path)
+    saved = load("ppo_rad").load_checkpoint(run)["args"]
+    assert (saved["amplitude_low"], saved["amplitude_high"]) == (0.9, 1.5)
+    after = played(monkeypatch, tmp_path, resume=str(run), total_timesteps=100, **flags)
+    weights = read_checkpoint(run)["agent"]
+    assert (
+        not torch.equal(first[0]["seen"], after[0]["seen"]) and weights["obs_rms.count"] > 100 - 16
+    )
+
+
+# ---- DrAC
+
+
+@pytest.fixture
+def drac():
+    return load("ppo_drac")
+
+
+def linear_agent(drac, **flags):
+    """The policy is N((x0, x1 / 2), (1, 2)), the value x0 - x1 / 2."""
+    small = {"num_envs": 4, "num_steps": 8, "num_minibatches": 1, "update_epochs": 1}
+    args = drac.Args(**small | flags)
+    agent = drac.Agent(3, SPACE, args)
+    agent.actor_mean, agent.critic = torch.nn.Linear(3, 2), torch.nn.Linear(3, 1)
+    for network, weight in (
+        (agent.actor_mean, [[1.0, 0, 0], [0, 0.5, 0]]),
+        (agent.critic, [[1.0, -0.5, 0]]),
+    ):
+        network.weight.data.copy_(torch.tensor(weight))
+        network.bias.data.zero_()
+    agent.actor_logstd.data.copy_(torch.tensor([1.0, 2.0]).log())
+    return agent, args
+
+
+# The factor is 1/2. Row (2, 0, 0): mean (2, 0), seen (1, 0); value 2, seen 1. Row (0, 4, 0): mean (0, 2), seen (0, 1);
+# value -2, seen -1. KL = 1 / 2 and (1 / 2)^2 / 2, squares 1 and 1.
+HALF = {"amplitude_low": 0.5, "amplitude_high": 0.5}
+X = torch.tensor([[2.0, 0.0, 0.0], [0.0, 4.0, 0.0]])
+
+
+def test_loss_by_hand(drac):
+    """Would break: a mean over the dimensions of the action, a factor 1/2 of the square, a missing part."""
+    agent, _ = linear_agent(drac, **HALF)
+    loss = agent.get_aug_loss(X)
+    assert loss.shape == () and loss.item() == pytest.approx((0.5 + 1 + 0.125 + 1) / 2)
+
+
+def test_gradient_by_hand(drac):
+    """Half of, since there are two rows: by the seen means -1 and -1/4, times the seen x of 1 and 2; by the log of a
+    scale minus the square over the variance, -1 and -1/4; by the seen values -2 and 2, times the seen x. Would break: a
+    gradient into the plain side (0.5 in place of the first -0.5), the KL the other way round (0 by the scales)."""
+    agent, _ = linear_agent(drac, **HALF)
+    agent.get_aug_loss(X).backward()
+    assert agent.actor_mean.weight.grad.tolist() == [[-0.5, 0, 0], [0, -0.25, 0]]
+    assert agent.actor_mean.bias.grad.tolist() == [-0.5, -0.125]
+    assert agent.actor_logstd.grad.tolist() == pytest.approx([-0.5, -0.125])
+    assert agent.critic.weight.grad.tolist() == [[-1, 2, 0]]
+    assert agent.critic.bias.grad.tolist() == [0]
+
+
+def test_plain_side_is_a_target(drac):
+    """The slope by what the networks say of plain rows. Would break: a gradient that moves pi(x) towards pi(f(x))."""
+    agent, _ = linear_agent(drac, **HALF)
+    outputs = {"actor_mean": [], "critic": []}
+    for name, kept in outputs.items():
+
+        def keep(module, given, output, kept=kept):
+            output.requires_grad_(True).retain_grad()
+            kept.append((given[0], output))
+
+        getattr(agent, name).register_forward_hook(keep)
+    agent.get_aug_loss(X).backward()
+    for kept in outputs.values():
+        assert len(kept) == 2
+        for given, output in kept:
+            assert (output.grad is None or not output.grad.any()) == torch.equal(given, X)
+
+
+def rows_of(agent, n: int) -> list:
+    """ppo_loss's tensors, of the policy as it is."""
+    x = torch.ones(n, 3)
+    with torch.no_grad():
+        action, logprob, _ = agent.get_action(x)
+        value = agent.get_value(x)
+    return [x, action, logprob, torch.randn(n), value, value]
+
+
+def test_weight_in_the_loss(drac):
+    """The sum of the scales' logs in its place, beside a loss of 0: a slope of 3 for each. Would break: a reward for
+    variance, a term that never reaches the loss."""
+    agent, args = linear_agent(drac, aug_coef=3.0, max_grad_norm=1e9)
+    agent.get_aug_loss = lambda x: agent.actor_logstd.sum()
+    nothing = lambda *_: (0 * agent.actor_logstd.sum(), torch.zeros(5))  # noqa: E731
+    optimizer = torch.optim.Adam(agent.parameters())
+    drac.update(agent, optimizer, args, rows_of(agent, 32), nothing)
+    assert agent.actor_logstd.grad.tolist() == [3.0, 3.0]
+
+
+def test_factors_are_drawn_anew_in_every_minibatch(drac):
+    """Would break: one factor for a minibatch, for each number, or for all epochs."""
+    agent, args = linear_agent(drac, num_steps=64, num_minibatches=4, update_epochs=3)
+    batch, seen = rows_of(agent, 256), seen_by(agent.critic)
+    drac.update(agent, torch.optim.Adam(agent.parameters()), args, batch)
+    scaled = [x for x in seen if not torch.equal(x, torch.ones_like(x))]
+    assert len(seen) == 3 * len(scaled) == 36  # beside them ppo_loss, and the targets
+    rows = torch.cat(scaled)
+    assert torch.equal(rows, rows[:, :1].expand_as(rows))
+    factors = rows[:, 0]
+    assert len(factors) == 768 and len(factors.unique()) > 760
+    assert 0.6 <= factors.min() < 0.62 and 1.18 < factors.max() <= 1.2
+    assert factors.mean() == pytest.approx(0.9, abs=0.03)
+
+
+def test_policy_acts_on_plain_observations(drac, ones, monkeypatch, tmp_path):
+    """Would break: rollout, values or batch of scaled observations; a term that no update has."""
+    seen, losses = [], []
+    original = drac.Agent.get_aug_loss
+
+    def get_aug_loss(agent, x):
+        losses.append(original(agent, x))
+        return losses[-1]
+
+    monkeypatch.setattr(drac.Agent, "get_aug_loss", get_aug_loss)
+    spy(monkeypatch, drac, "update", lambda agent, o, a, batch, *_: seen.append(batch[0]))
+    drac.train(tiny(drac, tmp_path, **ones))
+    assert len(seen) == 5 and all(torch.equal(x, torch.ones_like(x)) for x in seen)
+    assert len(losses) == 5 * 2 * 2 and all(loss > 0 for loss in losses)
+
+
+def test_resumed_run_goes_on(drac, ones, monkeypatch, tmp_path):
+    """Would break: a weight or an interval that is forgotten, another agent than the saved one."""
+    drac.train(tiny(drac, tmp_path, aug_coef=0.7, **HALF, **ones))
+    run, starts = run_folder(tmp_path), []
+    saved = drac.load_checkpoint(run)["args"]
+    assert (saved["aug_coef"], saved["amplitude_low"], saved["amplitude_high"]) == (0.7, 0.5, 0.5)
+    before = read_checkpoint(run)["agent"]
+    spy(
+        monkeypatch,
+        drac,
+        "update",
+        lambda agent, *_: starts.append(copy.deepcopy(agent.state_dict())),
+    )
+    drac.train(drac.Args(**saved | {"resume": str(run), "total_timesteps": 100}))
+    for name in ("actor_logstd", "actor_mean.0.weight", "critic.4.weight", "obs_rms.count"):
+        assert torch.equal(starts[0][name], before[name])
