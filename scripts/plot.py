@@ -39,8 +39,13 @@ from results import CLOCK, CURVE, EVALUATION, Row, curves_of, finals_of  # noqa:
 WORDS = {CURVE: "training return", EVALUATION: "evaluation return", "sps": "steps per second"}
 WORDS |= {"eval_return_mean": "evaluation return", "mean": "mean", "iqm": "interquartile mean"}
 MOST = 6  # experiments in one panel
-FAMILIES = {  # first word of an exp_name: what figures call it, its colour on every page
+FAMILIES = {  # first word or two of an exp_name: what figures call it, its colour on every page
     "ppo": ("PPO", "#0072B2"),
+    "ppo_penalty": ("PPO penalty", "#882255"),
+    "ppo_rnd": ("RND", "#D55E00"),
+    "ppo_icm": ("ICM", "#009E73"),
+    "ppo_rad": ("RAD", "#CC79A7"),
+    "ppo_drac": ("DrAC", "#E69F00"),
     "rpo": ("RPO", "#D55E00"),
     "trpo": ("TRPO", "#56B4E9"),
     "dqn": ("DQN", "#009E73"),
@@ -81,6 +86,13 @@ class Options:
 # ---- figures -----------------------------------------------------------------------------------
 
 
+def family_of(exp_name: str) -> str:
+    """The algorithm's key in FAMILIES, by two words where it has these, else by the first; "" where neither is there."""
+    first, *words = re.split("[-_]", exp_name)
+    two = "_".join([first, *words[:1]])
+    return two if two in FAMILIES else first if first in FAMILIES else ""
+
+
 def display(exp_name: str, options: Options) -> str:
     """What figures call an experiment: as --labels says, or its algorithm and what else its exp_name says."""
     for label in options.labels:
@@ -88,6 +100,8 @@ def display(exp_name: str, options: Options) -> str:
         if name == exp_name:
             return text
     first, *words = re.split(r"(?<!\de)-|_", exp_name)  # 5e-4 is one word
+    if words and family_of(exp_name) == f"{first}_{words[0]}":
+        first = f"{first}_{words.pop(0)}"
     if first in FAMILIES:
         implied = (first, "continuous", "atari", "pixels")
         words = [word for word in words if word not in implied]
@@ -112,12 +126,11 @@ def looks(exp_names, options: Options) -> dict[str, dict]:
     for name in sorted(labels, key=lambda name: (labels[name], name)):
         if labels[name] in drawn:
             continue
-        family = re.split("[-_]", name)[0]
-        if family in FAMILIES:
+        family, place = family_of(name), 0
+        if family:
             place = counts[family]
             colour = FAMILIES[family][1]
         else:
-            family, place = "", 0
             colour = OTHERS[counts[family] % len(OTHERS)]
         counts[family] += 1
         look = {"label": labels[name], "color": shaded(colour, SHADES[place % len(SHADES)])}

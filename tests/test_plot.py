@@ -416,6 +416,12 @@ def test_names_and_colours():
     given = options(labels=("ppo=Ours", "ppo-x=1=One"))
     shown = [plot.display(name, given) for name in ("ppo", "ppo-x=1", "ppo-lr5e-4")]
     assert shown == ["Ours", "One", "PPO lr5e-4"]
+    two = ("ppo_rnd", "ppo_rnd-no-bonus", "ppo_penalty", "ppo_continuous-no-bonus")
+    shown = [plot.display(name, options()) for name in two]
+    assert shown == ["RND", "RND no bonus", "PPO penalty", "PPO no bonus"]
+    both = plot.looks(two, options())
+    assert both["ppo_rnd"]["color"] == plot.looks(["ppo_rnd"], options())["ppo_rnd"]["color"]
+    assert both["ppo_rnd"]["color"] != both["ppo_continuous-no-bonus"]["color"]
     many = plot.looks([f"ppo-x={i}" for i in range(12)], options()).values()
     assert len({(look["color"], look["linestyle"]) for look in many}) == 12
 
