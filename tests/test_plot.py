@@ -778,7 +778,8 @@ def test_tables_in_the_documentation():
 
 
 def test_tables_of_results():
-    """Would break: a figure of docs/results.md's second and third table that the runs do not give."""
+    """Would break: a figure of docs/results.md's second and third table, or of docs/curiosity.md's first, that
+    the runs do not give."""
 
     def table(path, place=1):
         """The rows of one table of a page, as dictionaries."""
@@ -804,6 +805,17 @@ def test_tables_of_results():
         assert row["evaluation: mean [95 %]"] == run["eval_return_mean: mean [95 %]"]
         assert row["least and most"] == run["worst and best run"]
         assert row["training return, last 100"] == run["train_return_last100"]
+    found = table("benchmarks/curves/curiosity.md")
+    found = {(row["env_id"], row["exp_name"]): row["eval_return_mean: mean [95 %]"] for row in found}
+    rows = table("docs/curiosity.md")
+    for row in rows:
+        task = row["task"].partition(",")[0]
+        ours = {"RND": "ppo_rnd", "ICM": "ppo_icm", "RND without its bonus": "ppo_rnd-no-bonus"}
+        ours["PPO"] = "ppo" if task == "MountainCar-v0" else "ppo_continuous"
+        for column, name in ours.items():
+            assert row[column] == found.pop((task, name), "not run")
+    assert len(rows) == 3
+    assert not found
 
 
 def test_main_tables_are_narrow():
