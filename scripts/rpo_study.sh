@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# All runs of docs/rpo.md's second edition, in parts: PARTS="pendulum" scripts/rpo_study.sh trains one of them.
+# SEEDS=1 STEPS=20000 is a check of the whole in minutes; all of it takes about ten hours on two cores.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+published="--num-envs 1 --num-steps 2048 --num-minibatches 32 --update-epochs 10 --learning-rate 3e-4 --gamma 0.99"
+published="$published --clip-vloss --activation Tanh --init-std 1 --norm-adv --vf-coef 0.5 --device ${DEVICE:-auto}"
+paper="$published --env-backend gymnasium" # the backend of the first edition's runs
+ppo="--scripts algos/ppo_continuous.py" rpo="--scripts algos/rpo_continuous.py"
+both="$ppo algos/rpo_continuous.py"
+limits="--grid bootstrap-truncation=True,False" bonuses="--grid ent-coef=0,0.01,0.05"
+pendulum="--env-ids Pendulum-v1 --seeds ${SEEDS:-1-10}"
+walker="--env-ids BipedalWalker-v3 --seeds ${SEEDS:-1-5}"
+# of CleanRL's table, alpha 0.5: where RPO gained most (one task a robot, no humanoid) and where it lost most
+tasks="--env-ids HopperStand-v1 FingerTurnHard-v1 WalkerRun-v1 Ant-v5 Reacher-v5 Pusher-v5 --seeds ${SEEDS:-1-5}"
+steps() { echo "--total-timesteps ${STEPS:-$1}"; }
+
+pendulum() { # algorithm x time limit x entropy bonus, in two settings
+  echo "$both $pendulum --tag paper $limits $bonuses -- $(steps 500000) $paper"
+  echo "$both $pendulum --tag defaults $limits $bonuses -- $(steps 400000) --device ${DEVICE:-auto}"
+}
+distributions() { # alpha 0 is PPO
+  local grid="--grid rpo-alpha=0,0.5 --grid distribution=laplace,gumbel"
+  echo "$rpo $pendulum --tag paper $grid -- $(steps 500000) $paper --no-bootstrap-truncation"
+}
+tasks() {
+  echo "$both $walker --tag paper $limits -- $(steps 1000000) $paper"
+  echo "$ppo $walker --tag paper --grid ent-coef=0.01 -- $(steps 1000000) $paper"
+  echo "$both $tasks --tag published -- $(steps 1000000) $published"
+  echo "$ppo $tasks --tag published --grid ent-coef=0.01 -- $(steps 1000000) $published"
+}
+later() { # the paper's 8M steps
+  echo "$both --env-ids BipedalWalker-v3 --seeds ${SEEDS:-1-2} --tag 8M -- $(steps 8000000) $paper"
+}
+
+for part in ${PARTS:-pendulum distributions tasks later}; do "$part"; done |
+  python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --runs-dir "${RUNS:-runs}" "$@" --jobs -
