@@ -1,10 +1,13 @@
-"""How trained walkers walk, undisturbed and with noise on their actions: return, falls, worst episode, speed.
+"""How trained walkers walk, undisturbed and disturbed: return, falls, worst episode, speed.
 
     python benchmarks/walk.py runs/BipedalWalker-v3__* --output benchmarks/results/NAME.csv
+    python benchmarks/walk.py runs/BipedalWalker-v3__* --noise 0 --observation-noise 0.2 0.4 --output NAME.csv
+    python benchmarks/walk.py runs/BipedalWalker-v3__* --noise 0 --hull-mass 0.5 2 --output NAME.csv
 
 Every run folder's final agent plays --episodes first episodes of as many BipedalWalker-v3 environments of Gymnasium, by
-its policy's mode plus Gaussian noise, clipped to the action space. Each strength of the noise counts as an environment
-of its own in the long CSV that scripts/plot.py reads. A fall is an episode that ends with the hull on the ground.
+its policy's mode, undisturbed and under one disturbance at a time: Gaussian noise on the action, clipped to the action
+space; Gaussian noise on the standardised observation; a heavier or lighter hull. Each counts as an environment of its
+own in the long CSV that scripts/plot.py reads, which draws one kind of disturbance a file. A fall is an episode that ends with the hull on the ground.
 """
 
 import csv
@@ -28,13 +31,28 @@ STEPS_PER_SECOND = 50  # of the simulation
 class Options:
     runs: tyro.conf.Positional[tuple[Path, ...]]  # run folders of BipedalWalker-v3
     output: Path = Path("benchmarks/results/walk.csv")  # the long CSV
-    noise: tuple[float, ...] = (0.0, 0.2, 0.4, 0.6)  # standard deviation; actions lie in [-1, 1]
-    episodes: int = 100  # for each run and strength
+    noise: tuple[float, ...] = (
+        0.2,
+        0.4,
+        0.6,
+    )  # on actions, standard deviation; they lie in [-1, 1]
+    observation_noise: tuple[float, ...] = ()  # standard deviation, in those of each number so far
+    hull_mass: tuple[float, ...] = ()  # times the mass and the inertia that the walker learned with
+    episodes: int = 100  # for each run and disturbance
     seed: int = 2**30 + 2**29  # of the first environment: in no training and no run's evaluation
 
 
 @torch.inference_mode()
-def walk(module, args, weights: dict, noise: float, episodes: int, seed: int) -> dict[str, float]:
+def walk(
+    module,
+    args,
+    weights: dict,
+    episodes: int,
+    seed: int,
+    noise: float = 0,
+    observation_noise: float = 0,
+    hull_mass: float = 1,
+) -> dict[str, float]:
     """Metrics of one agent over the first episodes of `episodes` environments."""
     envs, obs = module.make_envs(args, "gymnasium", episodes, seed)
     agent = module.Agent(obs.shape[1], envs.single_action_space, args)
@@ -43,8 +61,16 @@ def walk(module, args, weights: dict, noise: float, episodes: int, seed: int) ->
     returns, steps, falls, distance, outside = np.zeros((5, episodes))
     running = np.ones(episodes, dtype=bool)
     starts = np.array([env.unwrapped.hull.position.x for env in envs.envs])
+    for env in envs.envs:
+        hull = env.unwrapped.hull
+        for fixture in hull.fixtures:
+            fixture.density *= hull_mass
+        hull.ResetMassData()
     while running.any():
-        mean = agent.actor_mean(agent.normalize(torch.from_numpy(module.flatten(obs))))
+        seen = agent.normalize(torch.from_numpy(module.flatten(obs)))
+        if observation_noise:
+            seen = seen + observation_noise * torch.randn(seen.shape, generator=generator)
+        mean = agent.actor_mean(seen)
         action = agent.to_env(mean + noise * torch.randn(mean.shape, generator=generator))
         obs, reward, terminated, truncated, _ = envs.step(action)
         returns += np.where(running, reward, 0.0)
@@ -68,15 +94,21 @@ def walk(module, args, weights: dict, noise: float, episodes: int, seed: int) ->
 
 def main(options: Options) -> None:
     rows = []
+    disturbances = {"": {}}
+    disturbances |= {f"noise {x:g}": {"noise": x} for x in options.noise if x}
+    disturbances |= {
+        f"observation noise {x:g}": {"observation_noise": x} for x in options.observation_noise
+    }
+    disturbances |= {f"hull mass {x:g}": {"hull_mass": x} for x in options.hull_mass}
     for run in options.runs:
         module, args, weights = enjoy.load_run(run)
         summary = read_json(run / "summary.json")
         right = summary.get("env_id") == "BipedalWalker-v3"
         check(right, f"{run} is no finished run of BipedalWalker-v3")
-        for noise in options.noise:
-            env_id = f"BipedalWalker-v3, noise {noise:g}" if noise else "BipedalWalker-v3"
-            metrics = walk(module, args, weights, noise, options.episodes, options.seed)
-            print(f"{args.exp_name} seed {args.seed}, noise {noise:g}:", end=" ")
+        for title, disturbance in disturbances.items():
+            metrics = walk(module, args, weights, options.episodes, options.seed, **disturbance)
+            env_id = ", ".join(["BipedalWalker-v3", *filter(None, [title])])
+            print(f"{args.exp_name} seed {args.seed}, {title or 'undisturbed'}:", end=" ")
             print(", ".join(f"{name} {value:.1f}" for name, value in metrics.items()), flush=True)
             key = args.exp_name, env_id, args.seed, summary["global_step"]
             rows += [

@@ -187,12 +187,17 @@ def test_walk(request, tmp_path):
     )
     (folder,) = (tmp_path / "runs").iterdir()
     flags = folder, "--episodes", 12, "--noise", 0, 1.5, "--output", "results/walk.csv"
+    flags += "--observation-noise", 2, "--hull-mass", 1, 3
     status, out, err = run("benchmarks/walk.py", *flags, cwd=tmp_path)
     assert status == 0, err
     with (tmp_path / "results/walk.csv").open() as file:
         rows = {(row["env_id"], row["metric"]): float(row["value"]) for row in csv.DictReader(file)}
     calm, shaken = "BipedalWalker-v3", "BipedalWalker-v3, noise 1.5"
-    assert {env_id for env_id, _ in rows} == {calm, shaken}
+    blind, heavy = (f"{calm}, {title}" for title in ("observation noise 2", "hull mass 3"))
+    same = f"{calm}, hull mass 1"
+    assert {env_id for env_id, _ in rows} == {calm, shaken, blind, heavy, same}
+    assert rows[same, "eval_return_mean"] == rows[calm, "eval_return_mean"]
+    assert len({rows[env_id, "eval_return_mean"] for env_id in (calm, shaken, blind, heavy)}) == 4
     assert rows[shaken, "falls_percent"] >= 50 and rows[shaken, "eval_return_mean"] < -80
     assert rows[calm, "eval_return_mean"] != rows[shaken, "eval_return_mean"]
     assert (

@@ -1,0 +1,185 @@
+"""Questions 1 and 2 of docs/rpo.md's second edition, answered from its runs: tables as Markdown, and a figure.
+
+    python benchmarks/rpo_study.py benchmarks/results/rpo_paper.csv benchmarks/results/rpo_study.csv
+
+Each cell of algorithm x time limit x entropy bonus on Pendulum-v1 is one experiment. Runs of one seed are paired, p is
+of the exact sign-flip test, corrected by Holm's method over the comparisons of a question in one setting. Cells that
+have no runs are left out, and so are their comparisons: the correction is for those planned, never for fewer.
+"""
+
+import sys
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import tyro
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "scripts"))
+from common import check  # noqa: E402
+from compare import compare, interval, markdown, with_interval  # noqa: E402
+from results import ENTROPY, finals_of, read_csv  # noqa: E402
+
+TASK = "Pendulum-v1"
+SETTINGS = ("paper", "defaults")
+BONUSES = ("0", "0.01", "0.05")
+LIMITS = {"right": "", "mistaken": "-no-bootstrap-truncation"}
+COLOURS = {"ppo": "#0072B2", "rpo": "#D55E00"}  # as everywhere
+
+
+@dataclass
+class Args:
+    inputs: tyro.conf.Positional[tuple[Path, ...]]  # long CSVs of scripts/plot.py --export
+    figure: Path | None = None  # where to draw the cells, a point for each seed
+
+
+@dataclass
+class Options:  # of compare.py
+    statistic: str = "mean"
+    bootstrap_reps: int = 2000
+
+
+def name_of(setting: str, algorithm: str, limit: str, bonus: str) -> str:
+    """The exp_name of a cell, as scripts/rpo_study.sh gives it."""
+    extra = "" if bonus == "0" else f"-ent-coef={bonus}"
+    return f"{algorithm}_continuous-{setting}{LIMITS[limit]}{extra}"
+
+
+def planned() -> dict[str, list[tuple]]:
+    """question -> [(cell, cell it is compared with), ...], as the page declared them before the runs."""
+    first = [(("ppo", "mistaken", bonus), ("ppo", "right", bonus)) for bonus in BONUSES]
+    first += [(("ppo", "mistaken", bonus), ("ppo", "mistaken", "0")) for bonus in BONUSES[1:]]
+    same = product(("right", "mistaken"), BONUSES)
+    second = [(("rpo", limit, bonus), ("ppo", limit, bonus)) for limit, bonus in same]
+    second += [(("rpo", "mistaken", "0"), ("ppo", "mistaken", bonus)) for bonus in BONUSES[1:]]
+    return {"1": first, "2": second}
+
+
+def stepwise(ps: list[float], planned: int) -> list[float]:
+    """Holm's correction of the p values that are there, for `planned` comparisons of which some may have no runs: the
+    k-th least is multiplied by planned - k + 1, as if those that lack were the least clear: no p grows when they come."""
+    corrected, bound = [0.0] * len(ps), 0.0
+    for rank, i in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
+        bound = max(bound, min(1.0, ps[i] * (planned - rank)))
+        corrected[i] = bound
+    return corrected
+
+
+def words(cell: tuple[str, str, str]) -> str:
+    algorithm, limit, bonus = cell
+    return f"{algorithm.upper()}, {limit}, {bonus}"
+
+
+def cells(rows, setting: str) -> list[dict]:
+    """One line a cell: its return, its training return, and the entropy of its policy at the end, in nats."""
+    lines = []
+    finals = {
+        name: finals_of(rows, name)
+        for name in ("eval_return_mean", "train_return_last100", ENTROPY)
+    }
+    for cell in product(COLOURS, LIMITS, BONUSES):
+        key = (TASK, name_of(setting, *cell))
+        if key not in finals["eval_return_mean"]:
+            continue
+        values = [np.array(list(final[key].values())) for final in finals.values()]
+        score = dict(zip(("low", "high"), interval(values[0], Options())), mean=values[0].mean())
+        line = dict(zip(("algorithm", "time limit", "bonus"), (cell[0].upper(), *cell[1:])))
+        line |= {"seeds": len(values[0]), "evaluation: mean [95 %]": with_interval(score, "mean")}
+        line |= {"training, last 100": float(values[1].mean()), "entropy": float(values[2].mean())}
+        lines.append(line)
+    return lines
+
+
+def comparisons(rows, setting: str, question: str) -> list[dict]:
+    scores = finals_of(rows, "eval_return_mean")
+    pairs = planned()[question]
+    found = []
+    for a, b in pairs:
+        keys = [(TASK, name_of(setting, *cell)) for cell in (a, b)]
+        if all(key in scores for key in keys):
+            row = compare(*(scores[key] for key in keys), Options())
+            check(
+                row["test"].startswith("paired"), f"{words(a)} and {words(b)} have different seeds"
+            )
+            found.append((a, b, row))
+    corrected = stepwise([row["p"] for *_, row in found], len(pairs))
+    return [
+        {
+            "exp_name": words(a),
+            "against": words(b),
+            "mean difference [95 %]": with_interval(row, "difference"),
+            "p": row["p"],
+            f"p (Holm, of {len(pairs)})": p,
+        }
+        for (a, b, row), p in zip(found, corrected)
+    ]
+
+
+def draw(rows, file: Path) -> None:
+    """A row of panels a setting, a column a time limit: return over entropy bonus, a point a seed and a bar the mean."""
+    import matplotlib.pyplot as plt
+
+    scores = finals_of(rows, "eval_return_mean")
+    there = [
+        s
+        for s in SETTINGS
+        if any((TASK, name_of(s, "ppo", "mistaken", b)) in scores for b in BONUSES)
+    ]
+    figure, axes = plt.subplots(
+        len(there),
+        2,
+        figsize=(7, 2.9 * len(there)),
+        sharey=True,
+        squeeze=False,
+        layout="constrained",
+    )
+    for (row, setting), (column, limit) in product(enumerate(there), enumerate(LIMITS)):
+        axis = axes[row][column]
+        for (place, bonus), (side, algorithm) in product(enumerate(BONUSES), enumerate(COLOURS)):
+            values = scores.get((TASK, name_of(setting, algorithm, limit, bonus)), {}).values()
+            x = place + 0.3 * side - 0.15
+            if values:
+                axis.plot(
+                    [x] * len(values),
+                    list(values),
+                    "o",
+                    ms=4,
+                    alpha=0.5,
+                    mew=0,
+                    color=COLOURS[algorithm],
+                )
+                mean = np.mean(list(values))
+                label = algorithm.upper() if bonus == BONUSES[0] else None
+                axis.plot(
+                    [x - 0.11, x + 0.11], [mean] * 2, lw=2.5, color=COLOURS[algorithm], label=label
+                )
+        where = {"paper": "the paper's settings", "defaults": "our defaults"}[setting]
+        axis.set_title(f"time limit {limit}, {where}", fontsize=10)
+        axis.set_xticks(range(len(BONUSES)), BONUSES)
+        axis.set_xlim(-0.5, len(BONUSES) - 0.5)
+        axis.grid(axis="y", alpha=0.3)
+        axis.spines[["top", "right"]].set_visible(False)
+    for axis in axes[-1]:
+        axis.set_xlabel("weight of the entropy bonus")
+    for row in axes:
+        row[0].set_ylabel("return")
+    axes[0][0].legend(frameon=False, loc="lower left")
+    figure.savefig(file, dpi=200)
+
+
+def main() -> None:
+    args = tyro.cli(Args, description=__doc__)
+    rows = [row for file in args.inputs for row in read_csv(file)]
+    for setting in SETTINGS:
+        if lines := cells(rows, setting):
+            print(f"## {setting}\n\n{markdown(lines)}\n")
+            for question in planned():
+                if found := comparisons(rows, setting, question):
+                    print(f"Question {question}\n\n{markdown(found)}\n")
+    if args.figure:
+        draw(rows, args.figure)
+
+
+if __name__ == "__main__":
+    main()
