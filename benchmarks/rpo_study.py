@@ -58,7 +58,7 @@ def planned() -> dict[str, list[tuple]]:
 
 def stepwise(ps: list[float], planned: int) -> list[float]:
     """Holm's correction of the p values that are there, for `planned` comparisons of which some may have no runs: the
-    k-th least is multiplied by planned - k + 1, as if those that lack were the least clear: no p grows when they come."""
+    k-th least is multiplied by planned - k + 1, as if those that lack were the least clear."""
     corrected, bound = [0.0] * len(ps), 0.0
     for rank, i in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
         bound = max(bound, min(1.0, ps[i] * (planned - rank)))
@@ -117,7 +117,7 @@ def comparisons(rows, setting: str, question: str) -> list[dict]:
 
 
 def draw(rows, file: Path) -> None:
-    """A row of panels a setting, a column a time limit: return over entropy bonus, a point a seed and a bar the mean."""
+    """A row of panels a setting, a column a time limit: return over entropy bonus, a point a seed, a bar the mean."""
     import matplotlib.pyplot as plt
 
     scores = finals_of(rows, "eval_return_mean")

@@ -7,7 +7,8 @@
 Every run folder's final agent plays --episodes first episodes of as many BipedalWalker-v3 environments of Gymnasium, by
 its policy's mode, undisturbed and under one disturbance at a time: Gaussian noise on the action, clipped to the action
 space; Gaussian noise on the standardised observation; a heavier or lighter hull. Each counts as an environment of its
-own in the long CSV that scripts/plot.py reads, which draws one kind of disturbance a file. A fall is an episode that ends with the hull on the ground.
+own in the long CSV that scripts/plot.py reads; it draws one kind of disturbance a file. A fall is an episode that ends
+with the hull on the ground.
 """
 
 import csv

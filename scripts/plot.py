@@ -87,7 +87,7 @@ class Options:
 
 
 def family_of(exp_name: str) -> str:
-    """The algorithm's key in FAMILIES, by two words where it has these, else by the first; "" where neither is there."""
+    """The algorithm's key in FAMILIES, by two words or by the first; "" where neither is there."""
     first, *words = re.split("[-_]", exp_name)
     two = "_".join([first, *words[:1]])
     return two if two in FAMILIES else first if first in FAMILIES else ""

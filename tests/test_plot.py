@@ -806,7 +806,9 @@ def test_tables_of_results():
         assert row["least and most"] == run["worst and best run"]
         assert row["training return, last 100"] == run["train_return_last100"]
     found = table("benchmarks/curves/curiosity.md")
-    found = {(row["env_id"], row["exp_name"]): row["eval_return_mean: mean [95 %]"] for row in found}
+    found = {
+        (row["env_id"], row["exp_name"]): row["eval_return_mean: mean [95 %]"] for row in found
+    }
     rows = table("docs/curiosity.md")
     for row in rows:
         task = row["task"].partition(",")[0]
