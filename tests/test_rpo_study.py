@@ -1,0 +1,80 @@
+"""benchmarks/rpo_study.py: its cells are those that scripts/rpo_study.sh trains, its corrections those planned."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+sys.path.append(str(ROOT / "benchmarks"))
+sys.path.append(str(ROOT / "scripts"))
+import results  # noqa: E402
+import rpo_study  # noqa: E402
+
+
+def rows_of(scores: dict[str, list[float]]) -> list:
+    """exp_name -> a return a seed, as rows of finished runs."""
+    rows = []
+    for name, values in scores.items():
+        for seed, value in enumerate(values, 1):
+            key = name, rpo_study.TASK, seed, 1000
+            rows += [results.Row(*key, "eval_return_mean", value, "abc")]
+            rows += [results.Row(*key, "train_return_last100", value - 1, "abc")]
+            rows += [results.Row(*key, results.ENTROPY, seed / 10, "abc")]
+    return rows
+
+
+def test_cells_are_trained():
+    """Would break: a cell of the page that no run of the study has, and so never a number."""
+    line = ["bash", ROOT / "scripts/rpo_study.sh", "--dry-run"]
+    search = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    variables = os.environ | {"PARTS": "pendulum", "SEEDS": "1", "PATH": search}
+    text = subprocess.run(line, env=variables, capture_output=True, text=True)
+    trained = set(re.findall(r"--exp-name (\S+)", text.stdout))
+    pairs = [pair for question in rpo_study.planned().values() for pair in question]
+    wanted = {
+        rpo_study.name_of(s, *cell) for s in rpo_study.SETTINGS for pair in pairs for cell in pair
+    }
+    assert wanted == trained, text.stderr
+    assert len(trained) == 24
+
+
+def test_correction():
+    """By hand: of 4 planned, p 0.01 and 0.02 times 4 and 3; 0.03 times 2, but not below the one before it. Would
+    break: a correction for the comparisons that happen to be there."""
+    assert rpo_study.stepwise([0.02, 0.01], 4) == pytest.approx([0.06, 0.04])
+    assert rpo_study.stepwise([0.01, 0.02, 0.021], 4) == pytest.approx([0.04, 0.06, 0.06])
+    assert rpo_study.stepwise([0.5], 4) == [1]
+
+
+def test_tables(tmp_path):
+    """Would break: cells mixed up, a difference with the wrong sign, seeds that are not paired, a lost point."""
+    mistaken = "-no-bootstrap-truncation"
+    scores = {"ppo_continuous-paper": [-160.0 - i for i in range(10)]}
+    scores[f"ppo_continuous-paper{mistaken}"] = [-960.0 - i for i in range(10)]
+    scores[f"rpo_continuous-paper{mistaken}"] = [-234.0 - i for i in range(10)]
+    rows = rows_of(scores)
+    lines = rpo_study.cells(rows, "paper")
+    assert [line["evaluation: mean [95 %]"].split()[0] for line in lines] == [
+        "-164.5",
+        "-964.5",
+        "-238.5",
+    ]
+    assert lines[0]["training, last 100"] == -165.5 and lines[0]["entropy"] == pytest.approx(0.55)
+    (line,) = rpo_study.comparisons(rows, "paper", "1")
+    assert line["mean difference [95 %]"] == "-800.0 [-800.0, -800.0]"
+    assert line["p"] == 2 / 2**10 and line["p (Holm, of 5)"] == 10 / 2**10
+    (line,) = rpo_study.comparisons(rows, "paper", "2")
+    assert (
+        line["mean difference [95 %]"] == "726.0 [726.0, 726.0]"
+        and line["p (Holm, of 8)"] == 16 / 2**10
+    )
+    assert rpo_study.comparisons(rows, "defaults", "1") == []
+    rpo_study.draw(rows, tmp_path / "cells.png")
+    assert (tmp_path / "cells.png").stat().st_size > 10_000
+    scores["ppo_continuous-paper"].pop()
+    with pytest.raises(SystemExit):
+        rpo_study.comparisons(rows_of(scores), "paper", "1")
