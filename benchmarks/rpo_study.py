@@ -25,6 +25,7 @@ TASK = "Pendulum-v1"
 SETTINGS = ("paper", "defaults")
 BONUSES = ("0", "0.01", "0.05")
 LIMITS = {"right": "", "mistaken": "-no-bootstrap-truncation"}
+METRICS = {"evaluation": "eval_return_mean", "training": "train_return_last100"}
 COLOURS = {"ppo": "#0072B2", "rpo": "#D55E00"}  # as everywhere
 
 
@@ -92,28 +93,24 @@ def cells(rows, setting: str) -> list[dict]:
 
 
 def comparisons(rows, setting: str, question: str) -> list[dict]:
-    scores = finals_of(rows, "eval_return_mean")
+    """One line a planned comparison whose runs are there: differences of evaluations and of training returns, with
+    p corrected by Holm's method over the comparisons that the question planned, for each of the two by itself."""
     pairs = planned()[question]
-    found = []
-    for a, b in pairs:
-        keys = [(TASK, name_of(setting, *cell)) for cell in (a, b)]
-        if all(key in scores for key in keys):
-            row = compare(*(scores[key] for key in keys), Options())
-            check(
-                row["test"].startswith("paired"), f"{words(a)} and {words(b)} have different seeds"
-            )
-            found.append((a, b, row))
-    corrected = stepwise([row["p"] for *_, row in found], len(pairs))
-    return [
-        {
-            "exp_name": words(a),
-            "against": words(b),
-            "mean difference [95 %]": with_interval(row, "difference"),
-            "p": row["p"],
-            f"p (Holm, of {len(pairs)})": p,
-        }
-        for (a, b, row), p in zip(found, corrected)
-    ]
+    lines = [{"exp_name": words(a), "against": words(b)} for a, b in pairs]
+    for title, metric in METRICS.items():
+        scores = finals_of(rows, metric)
+        found = []
+        for line, pair in zip(lines, pairs):
+            keys = [(TASK, name_of(setting, *cell)) for cell in pair]
+            if all(key in scores for key in keys):
+                row = compare(*(scores[key] for key in keys), Options())
+                paired = row["test"].startswith("paired")
+                check(paired, f"{line['exp_name']} and {line['against']} have different seeds")
+                found.append((line, row))
+        corrected = stepwise([row["p"] for _, row in found], len(pairs))
+        for (line, row), p in zip(found, corrected):
+            line |= {f"{title} [95 %]": with_interval(row, "difference"), f"p, {title}": p}
+    return [line for line in lines if len(line) > 2]
 
 
 def draw(rows, file: Path) -> None:
@@ -176,7 +173,8 @@ def main() -> None:
             print(f"## {setting}\n\n{markdown(lines)}\n")
             for question in planned():
                 if found := comparisons(rows, setting, question):
-                    print(f"Question {question}\n\n{markdown(found)}\n")
+                    title = f"Question {question}: differences, p corrected for {len(planned()[question])}"
+                    print(f"{title}\n\n{markdown(found)}\n")
     if args.figure:
         draw(rows, args.figure)
 
