@@ -177,9 +177,9 @@ def measure_ranks(wait_ms: int, environments: int, ranks: int, iterations: int) 
     return row | {"seconds": seconds}
 
 
-def parts_of(row: dict) -> tuple[tuple[list[float], ...], float]:
+def parts_of(row: dict, cores: int = CORES) -> tuple[tuple[list[float], ...], float]:
     """What the coefficients of collect, transfer and learner are multiplied by, and the seconds of pure waiting."""
-    crowd = max(1.0, row["runners"] / CORES)
+    crowd = max(1.0, row["runners"] / cores)
     largest_share = -(-row["environments"] // row["runners"])
     collect = [STEPS * crowd, STEPS * row["environments"] * crowd]
     learner = [1.0, STEPS * row["environments"]]
@@ -201,10 +201,36 @@ def fit(rows: list[dict]) -> list[np.ndarray]:
     return coefficients
 
 
-def predict(row: dict, coefficients: list[np.ndarray]) -> float:
+def predict(row: dict, coefficients: list[np.ndarray], cores: int = CORES) -> float:
     """Seconds of an iteration."""
-    inputs, wait = parts_of(row)
+    inputs, wait = parts_of(row, cores)
     return wait + sum(float(np.dot(part, c)) for part, c in zip(inputs, coefficients))
+
+
+def outlook(coefficients: list[np.ndarray]) -> str:
+    """What the model says of machines that nobody measured: a runner a core, four environments each."""
+    head = (
+        "wait, ms",
+        "cores",
+        "steps/s",
+        "of linear",
+        "environments",
+        "policy",
+        "transfer",
+        "learner",
+    )
+    lines = []
+    for wait_ms in (5, 20):
+        for cores in (16, 256, 4096):
+            row = {"wait_ms": wait_ms, "runners": cores, "environments": 4 * cores}
+            inputs, wait = parts_of(row, cores)
+            seconds = predict(row, coefficients, cores)
+            parts = [wait, *(float(np.dot(part, c)) for part, c in zip(inputs, coefficients))]
+            speed = STEPS * row["environments"] / seconds
+            ideal = 1000 / wait_ms * cores  # all cores do nothing but step
+            cells = (wait_ms, cores, f"{speed:.0f}", f"{speed / ideal:.2f}")
+            lines.append((*cells, *(f"{part / seconds:.0%}" for part in parts)))
+    return table(head, lines)
 
 
 def table(head: tuple, lines: list[tuple]) -> str:
@@ -254,6 +280,7 @@ def report(rows: list[dict], figure: Path) -> None:
         cells += (f"{STEPS * row['environments'] / row['seconds']:.0f}",)
         lines.append((*cells, f"{linear(row, ranks, 'ranks'):.2f}"))
     print(table(head, lines))
+    print(f"\n{outlook(coefficients)}")
     draw(rows, coefficients, figure)
 
 

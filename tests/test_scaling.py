@@ -58,7 +58,9 @@ def test_report(tmp_path, capsys):
     held_out = [line for line in out.splitlines() if "held out" in line]
     assert len(held_out) == 12
     assert "Held out: 12 configurations, 11 of them within 20 %" in out
-    assert out.rstrip().endswith("| 0 | 16 | 2 | 1024 | 1.00 |")
+    assert "\n| 0 | 16 | 2 | 1024 | 1.00 |\n" in out
+    # 16 cores, 64 environments, 20 ms: 2.56 s + 32 (1 ms + 0.64 ms) + 2 ms + 48 ms + 10 ms + 204.8 ms
+    assert "| 20 | 16 | 712 | 0.89 | 89% | 2% | 2% | 7% |" in out
     assert (tmp_path / "scaling.png").stat().st_size > 10_000
 
 
