@@ -14,6 +14,7 @@ Each runner passes all E rows through the policy (f1 E): the price of a run that
 coefficients are fitted to the waits and environments of FITTED, and the model is checked on the others.
 """
 
+import contextlib
 import csv
 import functools
 import os
@@ -67,7 +68,7 @@ class Waiting(gym.Env):
         return obs, float(-abs(action).sum()), False, self.steps == EPISODE, {}
 
 
-for wait in {ms for ms, _ in CONFIGURATIONS}:
+for wait in {ms for ms, _ in CONFIGURATIONS} if __name__ != "__main__" else ():  # "scaling:Waiting20-v0" imports this
     gym.register(f"Waiting{wait}-v0", functools.partial(Waiting, wait))
 
 
@@ -137,7 +138,8 @@ def measure(wait_ms: int, environments: int, runners: int, iterations: int) -> d
         )
         ray.get, ray.put = get, put
         try:
-            module.train(args)
+            with contextlib.redirect_stdout(sys.stderr):
+                module.train(args)
         finally:
             ray.get, ray.put = plain_get, plain_put
             ray.shutdown()
