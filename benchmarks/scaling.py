@@ -68,7 +68,8 @@ class Waiting(gym.Env):
         return obs, float(-abs(action).sum()), False, self.steps == EPISODE, {}
 
 
-for wait in {ms for ms, _ in CONFIGURATIONS} if __name__ != "__main__" else ():  # "scaling:Waiting20-v0" imports this
+# as a script it leaves this to "scaling:Waiting20-v0", which imports it again
+for wait in {ms for ms, _ in CONFIGURATIONS} if __name__ != "__main__" else ():
     gym.register(f"Waiting{wait}-v0", functools.partial(Waiting, wait))
 
 
