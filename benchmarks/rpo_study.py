@@ -31,7 +31,9 @@ COLOURS = {"ppo": "#0072B2", "rpo": "#D55E00"}  # as everywhere
 
 @dataclass
 class Args:
-    inputs: tyro.conf.Positional[tuple[Path, ...]]  # long CSVs of scripts/plot.py --export
+    inputs: tyro.conf.Positional[
+        tuple[Path, ...]
+    ]  # long CSVs of scripts/plot.py --export; the last word counts
     figure: Path | None = None  # where to draw the cells, a point for each seed
 
 
@@ -165,9 +167,20 @@ def draw(rows, file: Path) -> None:
     figure.savefig(file, dpi=200)
 
 
+def rows_of(files: tuple[Path, ...]) -> list:
+    """The rows of all files; of an experiment that two of them have, those of the later file."""
+    experiments = {}
+    for file in files:
+        found = {}
+        for row in read_csv(file):
+            found.setdefault((row.env_id, row.exp_name), []).append(row)
+        experiments |= found
+    return [row for rows in experiments.values() for row in rows]
+
+
 def main() -> None:
     args = tyro.cli(Args, description=__doc__)
-    rows = [row for file in args.inputs for row in read_csv(file)]
+    rows = rows_of(args.inputs)
     for setting in SETTINGS:
         if lines := cells(rows, setting):
             print(f"## {setting}\n\n{markdown(lines)}\n")

@@ -78,6 +78,17 @@ def test_tables(tmp_path):
         rpo_study.comparisons(rows_of(scores), "paper", "1")
 
 
+def test_later_file_counts(tmp_path):
+    """Would break: an experiment that was run again mixed with its first runs, seed by seed."""
+    name, other = "ppo_continuous-paper", "rpo_continuous-paper"
+    first, again = tmp_path / "first.csv", tmp_path / "again.csv"
+    results.export(first, rows_of({name: [-100.0, -110.0, -120.0], other: [-150.0]}))
+    results.export(again, rows_of({name: [-200.0, -210.0]}))
+    finals = results.finals_of(rpo_study.rows_of((first, again)), "eval_return_mean")
+    assert finals[rpo_study.TASK, name] == {1: -200, 2: -210}
+    assert finals[rpo_study.TASK, other] == {1: -150}
+
+
 def test_published_tables(capsys, monkeypatch):
     """Would break: a table of docs/rpo.md that its CSV files do not give."""
     files = [ROOT / "benchmarks/results/rpo_paper.csv", ROOT / "benchmarks/rpo_study.csv"]
