@@ -12,7 +12,7 @@ same order in every trial, by the machinery of sweep.py; --workers trials are at
 (or --statistic iqm) over these runs of (evaluation - LOW) / (HIGH - LOW), by --scales or --normalise. At four points of
 each run the score so far, of which the last part is a training return until the evaluation is there, is compared with
 the median of the complete trials at the same point: a trial below it is pruned, its run ended by SIGTERM.
-The study's folder holds study.db (SQLite), the runs of each trial, report.md and report.png.
+The study's folder holds study.db (SQLite), the runs of each trial, report.md, report.png and trials.csv.
 """
 
 import contextlib

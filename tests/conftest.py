@@ -46,6 +46,19 @@ def pytest_addoption(parser):
     )
 
 
+@pytest.fixture
+def cluster():
+    """Address of two nodes of one CPU each."""
+    from ray.cluster_utils import Cluster  # slow to import, and few tests want it
+
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        made.add_node(num_cpus=1)
+        yield made.address
+    finally:
+        made.shutdown()
+
+
 def script(name: str) -> Path:
     return ALGOS / f"{name}.py"
 

@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import ALGOS, ROOT, load
-from ray.cluster_utils import Cluster
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import sweep  # noqa: E402
@@ -904,17 +903,6 @@ def curves(runs: str) -> dict:
         saved = torch.load(file)
         found[saved["env_id"], saved["seed"]] = saved["agent"]["critic.0.weight"]
     return found
-
-
-@pytest.fixture
-def cluster():
-    """Two nodes of one CPU each; one cluster, as its start takes most of the time."""
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    try:
-        made.add_node(num_cpus=1)
-        yield made.address
-    finally:
-        made.shutdown()
 
 
 MINE = """

@@ -2,6 +2,7 @@
 
 The script writes down what happens to it, in a journal shared by all its runs; its score is its learning rate."""
 
+import csv
 import json
 import math
 import os
@@ -98,6 +99,7 @@ def main(args):
 if __name__ == "__main__":
     main(tyro.cli(Args))
 """
+TINY = "--num-envs 2 --num-steps 8 --num-minibatches 2 --total-timesteps 64 --eval-episodes 1"
 SPACE = ("lr=uniform(0,1)", "epochs=int(2,9)", "tail=choice(True,False)")
 
 
@@ -397,6 +399,26 @@ def test_stopped(folder, number):
     assert [trial.state for trial in trials()] == [TrialState.COMPLETE]
 
 
+def returns_in(study: str) -> dict:
+    """Each episode's return, of every run of every trial."""
+    summaries = [json.loads(file.read_text()) for file in Path(study).glob("*/*/summary.json")]
+    return {(run["args"]["exp_name"], run["seed"]): run["eval_returns"] for run in summaries}
+
+
+@pytest.mark.slow
+def test_on_ray(folder, cluster):
+    """Two nodes find what this machine finds. Would break: other flags or another seed on the way to a node, results
+    that stay there."""
+    search = f"--script {ALGOS}/ppo_continuous.py --env-ids Pendulum-v1 --seeds 1-2 --trials 2"
+    search += " --space 'learning-rate=log(1e-4,1e-2)'"
+    for where in ("--study here", f"--study there --workers 2 --ray {cluster}"):
+        assert "2 trials: 2 complete" in finish(start(f"{search} {where} -- {TINY}"))
+    studies = [f"sqlite:///{study}/study.db" for study in ("here", "there")]
+    here, there = [optuna.load_study(study_name="study", storage=url).trials for url in studies]
+    assert [(one.params, one.value) for one in here] == [(one.params, one.value) for one in there]
+    assert returns_in("here") == returns_in("there") and len(returns_in("here")) == 4
+
+
 def test_report_and_retest(folder, capsys, monkeypatch):
     """Would break: a command line that the script does not take or that is not the best trial's; failures that are
     hidden, end the study or are the best; a retest on the seeds of the search."""
@@ -431,6 +453,11 @@ def test_report_and_retest(folder, capsys, monkeypatch):
     )
     assert set(shares) == {"lr", "epochs", "tail"} and max(shares, key=shares.get) == "lr"
     assert Path("st/report.png").read_bytes().startswith(b"\x89PNG")
+    rows = list(csv.DictReader(Path("st/trials.csv").open()))
+    assert [row["state"] for row in rows].count("failed") == len(failed) and len(rows) == 10
+    assert float(rows[best.number]["score"]) == best.value
+    assert float(rows[best.number]["lr"]) == best.params["lr"]
+    assert (rows[0]["Easy"], rows[0]["Hard"], rows[0]["epochs"]) == ("2.51", "0.51", "4")
 
     for seeds, words in ((("1-3",), "the search has seen seed 1"), (("x",), "x")):
         with pytest.raises(SystemExit):

@@ -1,12 +1,13 @@
 """What a study of scripts/tune.py came to: report.md and report.png, and the best trial against the defaults on fresh
 seeds, retest.md."""
 
+import csv
 import math
 import os
 import shlex
 from itertools import accumulate
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, quantiles
 from types import SimpleNamespace
 
 import optuna
@@ -44,6 +45,15 @@ def best_of(trials):
     return max(complete, key=lambda trial: trial.value, default=None)
 
 
+def floor_of(scores) -> float | None:
+    """Where the figure ends below: three times the middle half under it (Tukey); None where no score is below."""
+    if len(scores) < 4:
+        return None
+    low, _, high = quantiles(scores, n=4)
+    floor = min(low - 3 * (high - low), scores[0])  # the first are those of the defaults
+    return floor if min(scores) < floor else None
+
+
 def draw(file: Path, trials, importances: dict[str, float]) -> None:
     """Scores in the order of the trials, and the importance of the flags."""
     figure, axes, _ = plot.canvas(2 if importances else 1)
@@ -59,6 +69,11 @@ def draw(file: Path, trials, importances: dict[str, float]) -> None:
     axes[0].step(numbers, best, where="post", color="#c44e52", label="best so far")
     if not numbers[0]:
         axes[0].axhline(scores[0], color="black", ls="--", lw=1, label="defaults")
+    if floor := floor_of(scores):  # far outliers would flatten the rest
+        below = [trial.number for trial in complete + ended if trial.value < floor]
+        axes[0].plot(below, [floor] * len(below), "v", color="#999999", label="further down")
+        margin = 0.05 * (best[-1] - floor)
+        axes[0].set_ylim(floor - margin, best[-1] + margin)
     axes[0].set(xlabel="trial", ylabel="score")
     axes[0].legend(fontsize=7)
     if importances:
@@ -93,8 +108,26 @@ def lead(best, first) -> str:
     return f"Trial {best.number} scores {scores}: better, on the seeds of the search."
 
 
+def write_trials(file: Path, trials) -> None:
+    """A row for each trial that is over: what became of it, its score (of a pruned one the score so far), the mean
+    evaluation in each environment, and the flags as drawn; of trial 0, the defaults, those that the space has."""
+    rows = []
+    for trial in trials:
+        if trial.state.is_finished():
+            what = "failed" if "failed" in trial.user_attrs else trial.state.name.lower()
+            row = {"trial": trial.number, "state": what, "score": trial.value}
+            rows.append(row | trial.user_attrs.get("returns", {}) | trial.params)
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    aside = file.with_suffix(".tmp")
+    with aside.open("w", newline="") as output:
+        writer = csv.DictWriter(output, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    os.replace(aside, file)
+
+
 def write_report(study, options, common: list[str], flags_of_trial) -> None:
-    """report.md and report.png; nothing before there is a complete trial."""
+    """report.md, report.png and trials.csv; nothing before there is a complete trial."""
     trials = study.get_trials(deepcopy=False)
     best = best_of(trials)
     if best is None:
@@ -133,6 +166,7 @@ def write_report(study, options, common: list[str], flags_of_trial) -> None:
         texts += [f"Importances need {ENOUGH} complete trials."]
     for trial in failed_of(trials):
         texts.append(f"Trial {trial.number} failed: {trial.user_attrs['failed']}")
+    write_trials(options.study / "trials.csv", trials)
     aside = options.study / "report.tmp"
     aside.write_text("\n\n".join(texts) + "\n")
     os.replace(aside, options.study / "report.md")
