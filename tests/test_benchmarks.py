@@ -4,8 +4,11 @@ import csv
 import importlib
 import itertools
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import gymnasium as gym
@@ -293,3 +296,25 @@ def test_same_environments(monkeypatch):
     draw = np.random.default_rng(0)
     unseeded = lambda args, seed: (draw.random((4, 2)), lambda action: draw.random((4, 2)))  # noqa: E731
     assert same.row(unseeded, args)[2] == "no"
+
+
+def test_which_runner_is_killed(tmp_path, monkeypatch):
+    """Would break: a runner of another run, or a process that is none, is killed; the youngest is, again and again."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    kill_runners = importlib.import_module("kill_runners")
+    lines = [
+        "exec -a ray::Runner.collect sleep 60 & sleep 0.1",
+        "exec -a ray::Runner sleep 60 & sleep 60",
+    ]
+    run = subprocess.Popen(["bash", "-c", "\n".join(lines)], start_new_session=True)
+    other = subprocess.Popen(["bash", "-c", "exec -a ray::Runner sleep 60"], start_new_session=True)
+    try:
+        while len(found := kill_runners.runners_of(run.pid)) < 2:
+            time.sleep(0.05)
+        titles = [Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")[0] for number in found]
+        assert titles == [b"ray::Runner.collect", b"ray::Runner"]
+        assert kill_runners.runners_of(other.pid) == [other.pid]
+    finally:
+        for process in (run, other):
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
