@@ -47,6 +47,10 @@ def agree(job: dict) -> dict:
     first, results = {}, {}
     for variant in job["variants"]:
         algo = load(Path(job["file"]))
+        if hasattr(algo, "Runner"):  # actors of Ray cannot import what was loaded from a path
+            import ray
+
+            ray.cloudpickle.register_pickle_by_value(algo)
         algo.update = functools.partial(learn_from_first, algo.update, first, [])
         algo.evaluate = lambda *_, **__: np.zeros(1)
         if variant == "ranks":

@@ -177,3 +177,10 @@ def test_phases(monkeypatch):
     clock.since = time.perf_counter()
     clock.wrap(lambda: (time.sleep(0.05), sleep(0.1)), "update")()
     assert 0.05 <= clock.spent["update"] < 0.1 <= clock.spent["transfer"]
+
+
+@pytest.mark.slow
+def test_agree_with_actors(tmp_path):
+    """Would break: actors of Ray that cannot import a file that was loaded from a path."""
+    assert gpu_pass.main(options(tmp_path, "agree", only=("ppo_continuous_ray",))) == 0
+    assert reports(tmp_path)[1]["agree", "ppo_continuous_ray"]["row"]["tolerances"] == 0
