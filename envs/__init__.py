@@ -12,7 +12,6 @@ for name, entry_point, limit, kwargs in (
     ("BalancingPlate-v0", "balancing_plate:BalancingPlate", 6000, {}),
     ("BalancingPlateStacked-v0", "balancing_plate:StackedPlate", 1500, {}),
     ("BalancingPlateContinuous-v0", "balancing_plate:BalancingPlate", 6000, {"continuous": True}),
-    ("ArmReach-v0", "sparse_arm:SparseArm", 100, {"task": "reach"}),
-    ("ArmPush-v0", "sparse_arm:SparseArm", 100, {"task": "push"}),
+    ("ArmReach-v0", "arm_reach:ArmReach", 100, {}),
 ):
     gym.register(name, f"{__name__}.{entry_point}", max_episode_steps=limit, kwargs=kwargs)
