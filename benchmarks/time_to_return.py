@@ -35,6 +35,7 @@ SIDES = {  # exp_name: what the figure calls it, its colour
     "ppo_continuous": ("plainrl", "#0072B2"),
     "sb3_ppo-sb3-ours": ("Stable-Baselines3, our settings", "#D55E00"),
     "sb3_ppo-sb3-zoo": ("Stable-Baselines3, RL-Zoo's settings", "#999999"),
+    "cleanrl_ppo": ("CleanRL's file", "#56B4E9"),
     "sb3_ppo-sbx-ours": ("SBX, our settings", "#CC79A7"),
     "sb3_ppo-sbx-zoo": ("SBX, RL-Zoo's settings", "#009E73"),
 }

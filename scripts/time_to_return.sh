@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Minutes to a return, ours beside stable-baselines3 and, where it is installed, SBX: with RL-Zoo's settings and with ours.
+# CLEANRL="PYTHON FILE" adds CleanRL's own file (benchmarks/cleanrl_ppo.py says what it needs).
 # Seed by seed and task by task, so that the sides meet the same machine; a process for every core. A peer stops where it
 # is there, or after GIVE_UP minutes (6): several times what ours takes. When it is through:
 #   python benchmarks/time_to_return.py runs
@@ -20,6 +21,11 @@ lines() {
         echo "$run --scripts benchmarks/sb3_ppo.py --tag $library-$settings -- $flags --library $library --settings $settings $stop"
       done
     done
+    if [ "${CLEANRL:-}" ]; then
+      read -r python file <<< "$CLEANRL"
+      flags="$flags --python $python --file $file --until-goal ${GIVE_UP:-6}"
+      echo "$run --scripts benchmarks/cleanrl_ppo.py -- $flags"
+    fi
   done
 }
 lines | python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --runs-dir "${RUNS:-runs}" "$@" --jobs -

@@ -3,12 +3,14 @@
 import json
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from conftest import ROOT
 from torch.utils.tensorboard import SummaryWriter
 
 sys.path.append(str(ROOT / "benchmarks"))
+import cleanrl_ppo  # noqa: E402
 import time_to_return  # noqa: E402
 
 
@@ -105,3 +107,60 @@ def test_real_event_file(tmp_path, capsys):
     with pytest.raises(SystemExit):
         time_to_return.main(time_to_return.Options((tmp_path / "none",)))
     assert "no finished run of HalfCheetah-v5" in capsys.readouterr().err
+
+
+CLEANRL = """
+import argparse, time
+from torch.utils.tensorboard import SummaryWriter
+parser = argparse.ArgumentParser()
+parser.add_argument("--env-id"), parser.add_argument("--seed"), parser.add_argument("--total-timesteps", type=int)
+args = parser.parse_args()
+assert args.env_id == "LunarLanderContinuous-v2"
+writer = SummaryWriter(f"runs/{args.env_id}__{args.seed}")
+for step in range(1000, args.total_timesteps + 1, 1000):
+    writer.add_scalar("charts/episodic_return", {RETURN}, step)
+    writer.flush()
+    time.sleep(0.01)
+writer.close()
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "total", "until_goal", "reached"),
+    [
+        ("step / 100", 10_000_000, 5, True),
+        ("0.0", 10_000_000, 0.05, False),
+        ("0.0", 9000, None, False),
+    ],
+)
+def test_a_file_that_is_not_ours(tmp_path, monkeypatch, value, total, until_goal, reached):
+    """Would break: a run that goes on after the goal or after its time, another task than the one asked for, a log that
+    is left where nothing reads it. The file is a stand-in for CleanRL's."""
+    file = tmp_path / "ppo_continuous_action.py"
+    file.write_text(CLEANRL.replace("{RETURN}", value))
+    monkeypatch.setattr(cleanrl_ppo, "LOOK_EVERY", 0.3)
+    monkeypatch.setattr(sys, "argv", [cleanrl_ppo.__file__])
+    args = cleanrl_ppo.Args(file, Path(sys.executable), env_id="LunarLanderContinuous-v3")
+    args.total_timesteps, args.until_goal, args.runs_dir = total, until_goal, str(tmp_path / "runs")
+    summary = cleanrl_ppo.train(args)
+    (run_dir,) = (tmp_path / "runs").iterdir()
+    assert not (run_dir / "runs").exists()
+    run = time_to_return.read_run(run_dir, time_to_return.WINDOW)
+    assert run["reached"] == reached and 9000 <= summary["global_step"] < 10_000_000
+    assert (run["env_id"], run["exp_name"]) == ("LunarLanderContinuous-v3", "cleanrl_ppo")
+    if reached:  # the mean of the last 20,000 steps: 195 at 29,000, 205 at 30,000
+        assert run["steps"] == 30_000
+
+
+def test_a_file_that_fails(tmp_path, monkeypatch, capsys):
+    """Would break: a summary of a run that died, a missing file that is found out about later."""
+    file = tmp_path / "ppo_continuous_action.py"
+    monkeypatch.setattr(cleanrl_ppo, "LOOK_EVERY", 0.1)
+    monkeypatch.setattr(sys, "argv", [cleanrl_ppo.__file__])
+    args = cleanrl_ppo.Args(file, Path(sys.executable), runs_dir=str(tmp_path / "runs"))
+    for words in ("ppo_continuous_action.py is not there", "ended with 1"):
+        with pytest.raises(SystemExit):
+            cleanrl_ppo.train(args)
+        assert words in capsys.readouterr().err
+        file.write_text("raise ValueError")
+    assert not list((tmp_path / "runs").rglob("summary.json"))
