@@ -9,6 +9,7 @@ learning rate is constant, so that a shorter run is the beginning of a longer on
 """
 
 import functools
+import importlib.metadata
 import importlib.util
 import json
 import math
@@ -88,12 +89,12 @@ def run(args, algo: str, policy: str, settings: dict, envs, evaluate) -> dict:
         "seed": args.seed,
         "device": "cpu",
     }
-    run |= {
-        "versions": {
-            "torch": str(torch.__version__),
-            "stable-baselines3": stable_baselines3.__version__,
-        }
+    run["versions"] = {
+        "torch": str(torch.__version__),
+        "stable-baselines3": stable_baselines3.__version__,
     }
+    if getattr(args, "library", "") == "sbx":
+        run["versions"] |= {name: importlib.metadata.version(name) for name in ("sbx-rl", "jax")}
     run |= {"commit": commit, "total_timesteps": args.total_timesteps, "args": asdict(args)}
     (run_dir / "config.json").write_text(json.dumps(run, indent=2) + "\n")
     writer = SummaryWriter(run_dir)
