@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# A robot arm that is paid once, when it has done what was asked (docs/curiosity.md): with and without a bonus, and with ICM
-# and one mistake at a time, most of them of the notes behind this project. SEEDS=1 scripts/arm.sh trains a part.
+# A robot arm that is paid once, when it has done what was asked (docs/curiosity.md): with and without a bonus; with ICM and
+# one mistake at a time, most of them of the notes behind this project; with RND and one change at a time.
+# SEEDS=1 scripts/arm.sh trains a part.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" # for envs:NAME
 runs="${RUNS:-runs}"
 mistakes=(icm_ratio_matrix icm_slow_critic icm_no_mask icm_last_value icm_resets icm_unseen_cylinder)
-for name in "${mistakes[@]}"; do
+changes=(rnd_centred rnd_forgetting)
+for name in "${mistakes[@]}" "${changes[@]}"; do
   bash scripts/patched.sh "$name" "$runs/mistakes"
 done
 
@@ -14,8 +16,9 @@ files="algos/ppo_continuous.py algos/ppo_rnd.py algos/ppo_icm.py"
 run="--env-ids envs:ArmReach-v0 --seeds ${SEEDS:-1-3}" icm="--scripts algos/ppo_icm.py" rnd="--scripts algos/ppo_rnd.py"
 short="--total-timesteps 300000"
 python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --device "${DEVICE:-auto}" --runs-dir "$runs" "$@" --jobs - <<JOBS
---scripts $files $(printf "$runs/mistakes/%s.py " "${mistakes[@]}") $run -- $short
+--scripts $files $(printf "$runs/mistakes/%s.py " "${mistakes[@]}" "${changes[@]}") $run -- $short
 $rnd $run --tag no-bonus -- $short --int-coef 0 --ext-coef 1
+$rnd $run --grid rnd-scale=0.3,0.9 -- $short
 $icm $run --tag time-limit -- $short --no-bootstrap-truncation
 $icm $run --tag full-batch -- $short --num-minibatches 1
 $icm $run --tag one-arm -- $short --num-envs 1 --num-steps 2048
