@@ -182,7 +182,9 @@ def train(args: Args) -> dict:
     norms = {name: settings.pop(name, False) for name in ("norm_obs", "norm_reward")}
 
     def make_envs(number: int, seed: int):
-        envs = make_vec_env(args.env_id, n_envs=number, seed=seed)
+        # not its rgb_array: with that, Gymnasium's lander keeps every particle until it is drawn
+        bare = {"render_mode": None}
+        envs = make_vec_env(args.env_id, n_envs=number, seed=seed, env_kwargs=bare)
         return VecNormalize(envs, gamma=settings["gamma"], **norms) if any(norms.values()) else envs
 
     envs = make_envs(settings.pop("n_envs"), args.seed)

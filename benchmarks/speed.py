@@ -180,7 +180,10 @@ def measure_peer(
             make_atari_env(env_id, n_envs=num_envs, seed=seed, vec_env_cls=DummyVecEnv), 4
         )
     else:
-        envs = make_vec_env(env_id, n_envs=num_envs, seed=seed, vec_env_cls=DummyVecEnv)
+        bare = {"render_mode": None}  # rgb_array, its own choice, makes some environments slow
+        envs = make_vec_env(
+            env_id, n_envs=num_envs, seed=seed, vec_env_cls=DummyVecEnv, env_kwargs=bare
+        )
     if norm_obs or norm_reward:
         envs = VecNormalize(
             envs, norm_obs=norm_obs, norm_reward=norm_reward, gamma=settings["gamma"]
