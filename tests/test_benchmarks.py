@@ -241,10 +241,16 @@ def test_speed_of_discrete_actions(request, tmp_path):
 
 @pytest.mark.parametrize("settings", ["cleanrl", "ours"])
 def test_settings_of_the_peer(settings, monkeypatch):
-    """Would break: other settings than the published ones or ours, a learning rate that stays."""
+    """Would break: other settings than the published ones or ours, a learning rate that stays, pictures that nobody
+    sees: stable-baselines3 asks for rgb_array, with which the lander keeps all its particles."""
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     sb3_ppo = importlib.import_module("sb3_ppo")
-    monkeypatch.setattr(sb3_ppo, "run", lambda args, algo, policy, found, envs, evaluate: found)
+
+    def settings_of(args, algo, policy, found, envs, evaluate):
+        assert envs.get_attr("render_mode") == [None] * envs.num_envs
+        return found
+
+    monkeypatch.setattr(sb3_ppo, "run", settings_of)
     found = sb3_ppo.train(sb3_ppo.Args(settings=settings, env_id="Pendulum-v1"))
     args = load("ppo_continuous").Args()
     batch_size = args.num_envs * args.num_steps // args.num_minibatches
