@@ -19,13 +19,14 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
 from common import check  # noqa: E402
 from compare import compare, interval, markdown, with_interval  # noqa: E402
-from results import ENTROPY, finals_of, read_csv  # noqa: E402
+from results import CURVE, ENTROPY, curves_of, finals_of, read_csv  # noqa: E402
 
 TASK = "Pendulum-v1"
 SETTINGS = ("paper", "defaults")
 BONUSES = ("0", "0.01", "0.05")
 LIMITS = {"right": "", "mistaken": "-no-bootstrap-truncation"}
 METRICS = {"evaluation": "eval_return_mean", "training": "train_return_last100"}
+SHADES = ("#332288", "#0072B2", "#56B4E9")  # of the bonuses
 COLOURS = {"ppo": "#0072B2", "rpo": "#D55E00"}  # as everywhere
 
 
@@ -35,6 +36,7 @@ class Args:
         tuple[Path, ...]
     ]  # long CSVs of scripts/plot.py --export; the last word counts
     figure: Path | None = None  # where to draw the cells, a point for each seed
+    over_time: Path | None = None  # where to draw return and entropy over steps
 
 
 @dataclass
@@ -167,6 +169,36 @@ def draw(rows, file: Path) -> None:
     figure.savefig(file, dpi=200)
 
 
+def draw_over_time(rows, file: Path) -> None:
+    """Return and entropy over steps of PPO's cells that have both curves: a line a seed, a bold one their mean."""
+    import matplotlib.pyplot as plt
+
+    returns, entropies = curves_of(rows, CURVE), curves_of(rows, ENTROPY)
+    figure, axes = plt.subplots(1, 2, figsize=(7, 2.9), layout="constrained")
+    for limit, (bonus, shade) in product(LIMITS, zip(BONUSES, SHADES)):
+        key = (TASK, name_of("paper", "ppo", limit, bonus))
+        if min((len(points) for points in entropies.get(key, {}).values()), default=0) < 2:
+            continue  # no curve, only the last entropy
+        look = {"color": shade, "ls": "-" if limit == "mistaken" else "--"}
+        for axis, curves in zip(axes, (returns, entropies)):
+            seeds = [np.array(points).T for points in curves[key].values()]
+            steps = np.linspace(
+                max(steps[0] for steps, _ in seeds), min(steps[-1] for steps, _ in seeds), 50
+            )
+            for one in seeds:
+                axis.plot(*one, lw=0.5, alpha=0.25, **look)
+            mean = np.mean([np.interp(steps, *one) for one in seeds], axis=0)
+            axis.plot(steps, mean, lw=2, label=f"{limit}, {bonus}", **look)
+    for axis, title in zip(axes, ("training return", "entropy of the policy (nats)")):
+        axis.set_title(title, fontsize=10)
+        axis.set_xlabel("thousand steps")
+        axis.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:.0f}")
+        axis.grid(alpha=0.3)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[1].legend(frameon=False, fontsize=8, title="time limit, bonus", title_fontsize=8)
+    figure.savefig(file, dpi=200)
+
+
 def rows_of(files: tuple[Path, ...]) -> list:
     """The rows of all files; of an experiment that two of them have, those of the later file."""
     experiments = {}
@@ -190,6 +222,8 @@ def main() -> None:
                     print(f"{title}\n\n{markdown(found)}\n")
     if args.figure:
         draw(rows, args.figure)
+    if args.over_time:
+        draw_over_time(rows, args.over_time)
 
 
 if __name__ == "__main__":

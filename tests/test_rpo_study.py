@@ -1,5 +1,6 @@
 """benchmarks/rpo_study.py: its cells are those that scripts/rpo_study.sh trains, its corrections those planned."""
 
+import itertools
 import os
 import re
 import subprocess
@@ -76,6 +77,23 @@ def test_tables(tmp_path):
     scores["ppo_continuous-paper"].pop()
     with pytest.raises(SystemExit):
         rpo_study.comparisons(rows_of(scores), "paper", "1")
+
+
+def test_over_time(tmp_path):
+    """Would break: a cell that is left out, one drawn of which only the last entropy is known, a lost seed."""
+    plt = pytest.importorskip("matplotlib.pyplot")
+    rows = rows_of({"ppo_continuous-paper": [-160.0] * 3})  # no curve
+    for seed, step in itertools.product((1, 2), (0, 500, 1000)):
+        key = "ppo_continuous-paper-ent-coef=0.05", rpo_study.TASK, seed, step
+        rows += [results.Row(*key, results.CURVE, -float(step), "abc")]
+        rows += [results.Row(*key, results.ENTROPY, seed + step / 1000, "abc")]
+    rpo_study.draw_over_time(rows, tmp_path / "figure.png")
+    returns, entropies = plt.gcf().axes
+    assert [len(axis.lines) for axis in (returns, entropies)] == [3, 3]  # two seeds and their mean
+    assert returns.lines[-1].get_label() == "right, 0.05"
+    assert list(returns.lines[-1].get_ydata()[[0, -1]]) == [0, -1000]
+    assert list(entropies.lines[-1].get_ydata()[[0, -1]]) == [1.5, 2.5]
+    assert (tmp_path / "figure.png").stat().st_size > 10_000
 
 
 def test_later_file_counts(tmp_path):
