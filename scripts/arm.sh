@@ -12,15 +12,16 @@ for name in "${mistakes[@]}" "${changes[@]}"; do
   bash scripts/patched.sh "$name" "$runs/mistakes"
 done
 
-files="algos/ppo_continuous.py algos/ppo_rnd.py algos/ppo_icm.py"
-run="--env-ids envs:ArmReach-v0 --seeds ${SEEDS:-1-3}" icm="--scripts algos/ppo_icm.py" rnd="--scripts algos/ppo_rnd.py"
-short="--total-timesteps 300000"
+run="--env-ids envs:ArmReach-v0 --seeds ${SEEDS:-1-10}" few="--env-ids envs:ArmReach-v0 --seeds ${SEEDS:-1-3}"
+rnd="--scripts algos/ppo_rnd.py" icm="--scripts algos/ppo_icm.py" short="--total-timesteps 300000"
 python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --device "${DEVICE:-auto}" --runs-dir "$runs" "$@" --jobs - <<JOBS
---scripts $files $(printf "$runs/mistakes/%s.py " "${mistakes[@]}" "${changes[@]}") $run -- $short
+--scripts algos/ppo_continuous.py algos/ppo_rnd.py algos/ppo_icm.py $run -- $short
 $rnd $run --tag no-bonus -- $short --int-coef 0 --ext-coef 1
-$rnd $run --grid rnd-scale=0.3,0.9 -- $short
-$icm $run --tag time-limit -- $short --no-bootstrap-truncation
-$icm $run --tag full-batch -- $short --num-minibatches 1
-$icm $run --tag one-arm -- $short --num-envs 1 --num-steps 2048
-$icm $run --tag heavy-bonus -- $short --ext-coef 0.02
+$rnd $run --grid rnd-scale=0.9 -- $short
+$rnd $few --grid rnd-scale=0.3 -- $short
+--scripts $(printf "$runs/mistakes/%s.py " "${mistakes[@]}" "${changes[@]}") $few -- $short
+$icm $few --tag time-limit -- $short --no-bootstrap-truncation
+$icm $few --tag full-batch -- $short --num-minibatches 1
+$icm $few --tag one-arm -- $short --num-envs 1 --num-steps 2048
+$icm $few --tag heavy-bonus -- $short --ext-coef 0.02
 JOBS
