@@ -79,7 +79,7 @@ class Args:
     vf_coef: float = 0.25  # weight of the value loss
     max_grad_norm: float = 0.5  # largest norm of the gradient
     int_gamma: float = 0.99  # RND: discount factor of the bonus
-    rnd_scale: float = 3.0  # RND: of the first weights of both its networks
+    rnd_scale: float = 3.0  # RND: of what the first layers of both its networks see
     int_coef: float = 1.0  # RND: weight of the bonus in the advantage; 0 is PPO
     ext_coef: float = 2.0  # RND: weight of the reward in the advantage
     target_kl: float | None = None  # end an update once an epoch's last approximate KL exceeds it
@@ -175,7 +175,7 @@ class Agent(nn.Module):
         self.random_net = mlp(64, std=2**0.5).requires_grad_(False)  # RND: never trained
         self.predictor = mlp(64, std=2**0.5)  # RND
         for net in (self.random_net, self.predictor):  # RND: so that they see fine differences
-            nn.init.normal_(net[0].weight, std=args.rnd_scale)
+            nn.init.normal_(net[0].weight, std=args.rnd_scale * (2 / obs_dim) ** 0.5)
             nn.init.uniform_(net[0].bias, -args.rnd_scale, args.rnd_scale)
         self.seen_rms = RunningMeanStd(obs_dim)  # RND: of all that the bonus was asked about
         self.bonus_rms = RunningMeanStd()  # RND: of its discounted return
