@@ -44,6 +44,8 @@ FAMILIES = {  # first word or two of an exp_name: what figures call it, its colo
     "ppo_penalty": ("PPO penalty", "#882255"),
     "ppo_rnd": ("RND", "#D55E00"),
     "ppo_icm": ("ICM", "#009E73"),
+    "rnd": ("RND", "#D55E00"),
+    "icm": ("ICM", "#009E73"),
     "ppo_rad": ("RAD", "#CC79A7"),
     "ppo_drac": ("DrAC", "#E69F00"),
     "rpo": ("RPO", "#D55E00"),
