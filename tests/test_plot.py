@@ -779,8 +779,8 @@ def test_tables_in_the_documentation():
 
 
 def test_tables_of_results():
-    """Would break: a figure of docs/results.md's second and third table, or of docs/curiosity.md's first, that
-    the runs do not give."""
+    """Would break: a figure of docs/results.md's second and third table, or of docs/curiosity.md's, that the
+    runs do not give."""
 
     def table(path, place=1):
         """The rows of one table of a page, as dictionaries."""
@@ -813,7 +813,7 @@ def test_tables_of_results():
     found = {
         (row["env_id"], row["exp_name"]): row["eval_return_mean: mean [95 %]"] for row in found
     }
-    rows = table("docs/curiosity.md")
+    rows = table("docs/curiosity.md", 2)
     for row in rows:
         task = row["task"].partition(",")[0]
         ours = {"RND": "ppo_rnd", "ICM": "ppo_icm", "RND without its bonus": "ppo_rnd-no-bonus"}
@@ -822,6 +822,26 @@ def test_tables_of_results():
             assert row[column] == found.pop((task, name), "not run")
     assert len(rows) == 3
     assert not found
+    means = {
+        row["exp_name"]: row["eval_return_mean: mean [95 %]"]
+        for row in table("benchmarks/curves/arm.md")
+    }
+    finals = results.finals_of(
+        results.read_csv(ROOT / "benchmarks/results/arm.csv"), "eval_return_mean"
+    )
+    named = {"PPO": "ppo_continuous", "RND without its bonus": "ppo_rnd-no-bonus"}
+    named |= {
+        "RND": "ppo_rnd",
+        "RND, first weights as for two numbers": "rnd_any_dimension",
+        "ICM": "ppo_icm",
+    }
+    arms = table("docs/curiosity.md")
+    assert {row["file"] for row in arms} == set(named) and len(arms) == len(named)
+    for row in arms:
+        scores = finals["envs:ArmReach-v0", named[row["file"]]].values()
+        assert row["seeds with 80 or more of 100"] == f"{sum(v >= 0.8 for v in scores)} of 10"
+        assert row["seeds with none"] == f"{sum(v == 0 for v in scores)} of 10"
+        assert row["mean [95 %]"] == means[named[row["file"]]]
 
 
 def test_main_tables_are_narrow():
