@@ -174,7 +174,7 @@ class Agent(nn.Module):
         self.int_critic = mlp(1, std=1.0)  # RND: value of the bonuses to come
         self.random_net = mlp(64, std=2**0.5).requires_grad_(False)  # RND: never trained
         self.predictor = mlp(64, std=2**0.5)  # RND
-        for net in (self.random_net, self.predictor):  # RND: so that they see fine differences
+        for net in (self.random_net, self.predictor):  # RND: as fine for many numbers as for two
             nn.init.normal_(net[0].weight, std=args.rnd_scale * (2 / obs_dim) ** 0.5)
             nn.init.uniform_(net[0].bias, -args.rnd_scale, args.rnd_scale)
         self.seen_rms = RunningMeanStd(obs_dim)  # RND: of all that the bonus was asked about

@@ -1,7 +1,9 @@
 """CleanRL's own ppo_continuous_action.py, unchanged and in its own environment, as a run folder like ours.
 
-    python -m venv cleanrl && cleanrl/bin/pip install swig "gymnasium[mujoco,box2d,classic-control]==0.29.1" \
-        mujoco==2.3.3 "numpy<2" torch tyro tensorboard
+    python -m venv cleanrl && source cleanrl/bin/activate && pip install swig wheel setuptools==67.7.2
+    pip install --no-build-isolation box2d-py==2.3.5
+    pip install "gymnasium[mujoco,classic-control]==0.29.1" mujoco==2.3.3 numpy==1.26.4 torch tyro tensorboard imageio
+    deactivate
     python benchmarks/cleanrl_ppo.py --python cleanrl/bin/python --file CLEANRL/cleanrl/ppo_continuous_action.py \
         --env-id BipedalWalker-v3 --until-goal 6
 
