@@ -247,8 +247,7 @@ def train(args: Args, stop=()) -> dict:
     """Train and evaluate; the content of summary.json. A signal's number in stop: save and end."""
     if args.track and not find_spec("wandb"):
         sys.exit("--track needs a package: pip install wandb")
-    use_cuda = args.device == "auto" and torch.cuda.is_available()
-    device = "cuda" if use_cuda else args.device.replace("auto", "cpu")
+    device = args.device.replace("auto", "cuda" if torch.cuda.is_available() else "cpu")
     if not getattr(torch, device).is_available():
         sys.exit(f"--device {device} is not there; take --device auto")
     torch.set_num_threads(args.torch_threads)
@@ -269,6 +268,7 @@ def train(args: Args, stop=()) -> dict:
     eval_backend = "gymnasium" if args.env_id in gym.registry else "auto"
     evaluation = (args, eval_backend, args.eval_episodes)  # what make_envs takes for one
     try:
+        make_envs(args, eval_backend, 1, env_seed)  # the run ends by them: if they fail, then now
         envs, obs = make_envs(args, args.env_backend, args.num_envs, env_seed + global_step)
     except (gym.error.Error, ImportError, AssertionError) as error:
         sys.exit(f"--env-id {args.env_id}: {error}")

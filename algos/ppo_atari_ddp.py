@@ -318,8 +318,7 @@ def train(args: Args, stop=()) -> dict:
     """Train and evaluate; the content of summary.json. A signal's number in stop: save and end."""
     if args.track and not find_spec("wandb"):
         sys.exit("--track needs a package: pip install wandb")
-    use_cuda = args.device == "auto" and torch.cuda.is_available()
-    device = "cuda" if use_cuda else args.device.replace("auto", "cpu")
+    device = args.device.replace("auto", "cuda" if torch.cuda.is_available() else "cpu")
     if not getattr(torch, device).is_available():
         sys.exit(f"--device {device} is not there; take --device auto")
     signals, stop = stop, []  # DDP: what this rank has got, and what all know of

@@ -192,7 +192,7 @@ class Agent(nn.Module):
     def get_aug_loss(self, x):  # DrAC: G_pi + G_V of the paper
         """Mean over rows x (n, obs_dim) of KL[pi(x) || pi(f(x))] + (V(x) - V(f(x)))^2."""
         z = np.random.uniform(self.args.amplitude_low, self.args.amplitude_high, (len(x), 1))
-        scaled = x * torch.from_numpy(z).to(x)  # f(x)
+        scaled = x * x.new_tensor(z)  # f(x)
         std = self.actor_logstd.exp()
         target = Normal(self.actor_mean(x).detach(), std.detach(), False)
         kl = kl_divergence(target, Normal(self.actor_mean(scaled), std, False)).sum(-1)
@@ -298,8 +298,7 @@ def train(args: Args, stop=()) -> dict:
     """Train and evaluate; the content of summary.json. A signal's number in stop: save and end."""
     if args.track and not find_spec("wandb"):
         sys.exit("--track needs a package: pip install wandb")
-    use_cuda = args.device == "auto" and torch.cuda.is_available()
-    device = "cuda" if use_cuda else args.device.replace("auto", "cpu")
+    device = args.device.replace("auto", "cuda" if torch.cuda.is_available() else "cpu")
     if not getattr(torch, device).is_available():
         sys.exit(f"--device {device} is not there; take --device auto")
     torch.set_num_threads(args.torch_threads)
@@ -320,6 +319,7 @@ def train(args: Args, stop=()) -> dict:
     env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30, which training never reaches
     eval_backend = "gymnasium" if args.env_id in gym.registry else "auto"
     try:
+        make_envs(args, eval_backend, 1, env_seed)  # the run ends by them: if they fail, then now
         envs, next_obs = make_envs(args, args.env_backend, args.num_envs, env_seed + global_step)
     except (gym.error.Error, ImportError, AssertionError) as error:
         sys.exit(f"--env-id {args.env_id}: {error}")

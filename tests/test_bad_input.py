@@ -195,6 +195,13 @@ def test_environments(every, tmp_path, monkeypatch):
         refused(every, tmp_path, "--env-id", env_id=toy, env_backend="envpool")
 
 
+@every_of(*NAMES[:1], *CLASSIC)
+def test_no_evaluation(every, tmp_path):
+    """Would break: training on EnvPool's environment to the end, and a traceback at the evaluation: Gymnasium
+    has the name, but cannot make it."""
+    refused(every, tmp_path, "--env-id", "robotics", env_id="HalfCheetah-v3", env_backend="auto")
+
+
 class Unbounded(toy_envs.Counter):
     action_space = toy_envs.box(1)
 
