@@ -280,3 +280,16 @@ def same_process_state():
     yield
     for number, handler in handlers.items():
         signal.signal(number, handler)
+
+
+def on_first_step(envs, call):
+    """Has `call` made when the environments are first stepped: those made and never played do not count."""
+    step, calls = envs.step, [call]
+
+    def stepped(action):
+        for first in calls[:]:
+            calls.remove(first)
+            first()
+        return step(action)
+
+    envs.step = stepped

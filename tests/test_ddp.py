@@ -19,6 +19,7 @@ from conftest import (
     equal,
     fake_atari,
     load,
+    on_first_step,
     read_checkpoint,
     run_folder,
     scalars,
@@ -136,8 +137,9 @@ def counted(folder: str, flags: dict) -> dict:
             agents.append(self)
 
     def noted(args, backend, num_envs, seed, *rest):
-        seeds.append((seed, num_envs))
-        return make_envs(args, backend, num_envs, seed, *rest)
+        made = make_envs(args, backend, num_envs, seed, *rest)
+        on_first_step(made[0], lambda: seeds.append((seed, num_envs)))
+        return made
 
     algo.Agent, algo.make_envs = Kept, noted
     Counter.rows.clear()

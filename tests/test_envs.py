@@ -7,7 +7,17 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from conftest import cheap, fake_atari, has, load, read_checkpoint, run_folder, spy, tiny
+from conftest import (
+    cheap,
+    fake_atari,
+    has,
+    load,
+    on_first_step,
+    read_checkpoint,
+    run_folder,
+    spy,
+    tiny,
+)
 
 
 @pytest.fixture
@@ -80,9 +90,10 @@ def test_training_and_evaluation_seeds_never_meet(name, tmp_path, monkeypatch):
 
     def record(*args, **kwargs):
         given = signature.bind(*args, **kwargs).arguments
-        made = training if given["num_envs"] == 3 else evaluation
-        made += range(given["seed"], given["seed"] + given["num_envs"])
-        return original(*args, **kwargs)
+        made, played = original(*args, **kwargs), training if given["num_envs"] == 3 else evaluation
+        seeds = range(given["seed"], given["seed"] + given["num_envs"])
+        on_first_step(made[0], lambda: played.extend(seeds))
+        return made
 
     monkeypatch.setattr(algo, "make_envs", record)
     for seed in (0, 1, 2, 12345, 107_295):

@@ -97,14 +97,20 @@ def one_rank(file: Path, seed: int, world: str) -> dict:
     subject = Subject(file, seed)
     subject.world = world
     module = subject.load()
-    update, make_envs, kept = module.update, module.make_envs, {"seeds": [], "evaluations": 0}
+    update, make_envs, kept = module.update, module.make_envs, {"seeds": []}
     place = subject.loss_parameters.index("old_logprob")
 
     def spied_envs(*a, **k):
         made = make_envs(*a, **k)
-        seeds = [env.unwrapped.seeds[0] for env in made[0].unwrapped.envs]
-        if seeds not in kept["seeds"][1:]:  # draws and greedy actions may be evaluated on one set
-            kept["seeds"].append(seeds)
+        new, envs_step = [[env.unwrapped.seeds[0] for env in made[0].unwrapped.envs]], made[0].step
+
+        def spied_step(action):  # environments that are made and never played count for nothing
+            if new and new[0] not in kept["seeds"][1:]:  # draws and greedy actions may share a set
+                kept["seeds"].append(new[0])
+            new.clear()
+            return envs_step(action)
+
+        made[0].step = spied_step
         return made
 
     def spied_update(*a, **k):

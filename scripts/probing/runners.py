@@ -14,15 +14,22 @@ def with_runners(subject: Subject, number: int) -> tuple[dict, list[int]]:
     make_envs = module.make_envs
 
     def noted(args, backend, num_envs, seed, *rest):
-        seeds.append([seed + i for i in range(num_envs)])
-        return make_envs(args, backend, num_envs, seed, *rest)
+        made = make_envs(args, backend, num_envs, seed, *rest)
+        new, step = [[seed + i for i in range(num_envs)]], made[0].step
+
+        def spied_step(action):  # environments that are made and never played count for nothing
+            seeds.extend(new)
+            new.clear()
+            return step(action)
+
+        made[0].step = spied_step
+        return made
 
     module.make_envs = noted
     args = subject.args(module, num_runners=number, total_timesteps=200)
     subject.train(module, args)
     (run,) = Path(args.runs_dir).iterdir()
-    played = seeds[1 : 1 + number]  # the first one is only looked at
-    return torch.load(run / "checkpoint.pt", weights_only=True)["agent"], sum(played, [])
+    return torch.load(run / "checkpoint.pt", weights_only=True)["agent"], sum(seeds[:number], [])
 
 
 @check("train", of="runners")
