@@ -50,9 +50,10 @@ class Args:
     runs_dir: str = "runs"  # the run folder is created in here
 
 
-def read_returns(folder: Path) -> list[tuple[int, float, float]]:
-    """(step, seconds, return) of the episodes logged so far."""
-    return results.read_scalars(folder).get(results.CURVE, [])
+def logged_returns(run_dir: Path) -> list[tuple[int, float, float]]:
+    """(step, seconds, return) of the episodes that the file has logged so far."""
+    logs = [results.read_scalars(folder) for folder in run_dir.glob("runs/*")]
+    return [point for log in logs for point in log.get(results.CURVE, [])]
 
 
 def follow(process: subprocess.Popen, logs: Path, args: Args) -> None:
@@ -60,10 +61,11 @@ def follow(process: subprocess.Popen, logs: Path, args: Args) -> None:
     started = time.time()
     while process.poll() is None:
         time.sleep(LOOK_EVERY)
-        curve = [point for folder in logs.glob("runs/*") for point in read_returns(folder)]
-        late = args.until_goal and time.time() > started + 60 * args.until_goal
-        there = args.until_goal and curve and is_there(GOALS[args.env_id], curve)
-        if late or there:
+        curve = logged_returns(logs)
+        if not args.until_goal or (not curve and time.time() < started + 60 * args.until_goal + 60):
+            continue
+        # the clock starts with the log: a minute is for imports
+        if not curve or curve[-1][1] > 60 * args.until_goal or is_there(GOALS[args.env_id], curve):
             process.terminate()
             process.wait()
             return
@@ -101,10 +103,11 @@ def train(args: Args) -> dict:
             follow(process, run_dir, args)
         finally:
             process.kill()
+    curve = logged_returns(run_dir)
+    check(curve, f"{args.file} has logged no episode: {run_dir}/log", 1)
     for events in run_dir.glob("runs/*/events.out.tfevents.*"):
         events.rename(run_dir / events.name)
     shutil.rmtree(run_dir / "runs")
-    curve = read_returns(run_dir)
     step, seconds, _ = curve[-1]
     summary = run | {
         "global_step": step,

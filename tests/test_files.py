@@ -3,6 +3,7 @@ nothing, and it differs from its siblings by its algorithm only."""
 
 import ast
 import difflib
+import functools
 import io
 import json
 import random
@@ -195,6 +196,7 @@ def test_variant_differs_by_its_change_only(parent, child, most, tag):
         assert any(tag in line for line in new[start:end]), new[start:end]
 
 
+@functools.cache
 def parts() -> dict[str, dict[str, str]]:
     """{class or function: {file: its text}}; of a class without its docstring, which may hold a figure
     measured with that file."""

@@ -406,9 +406,11 @@ def returns_in(study: str) -> dict:
 
 
 @pytest.mark.slow
-def test_on_ray(folder, cluster):
+def test_on_ray(folder, cluster, request):
     """Two nodes find what this machine finds. Would break: other flags or another seed on the way to a node, results
     that stay there."""
+    if not request.config.getoption("more"):
+        pytest.skip("sweeps go to the nodes by the same code (test_sweep.py): pytest --more")
     search = f"--script {ALGOS}/ppo_continuous.py --env-ids Pendulum-v1 --seeds 1-2 --trials 2"
     search += " --space 'learning-rate=log(1e-4,1e-2)'"
     for where in ("--study here", f"--study there --workers 2 --ray {cluster}"):
