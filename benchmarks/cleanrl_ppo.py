@@ -16,6 +16,7 @@ import json
 import math
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -103,6 +104,7 @@ def train(args: Args) -> dict:
             follow(process, run_dir, args)
         finally:
             process.kill()
+            process.wait()
     curve = logged_returns(run_dir)
     check(curve, f"{args.file} has logged no episode: {run_dir}/log", 1)
     for events in run_dir.glob("runs/*/events.out.tfevents.*"):
@@ -122,4 +124,5 @@ def train(args: Args) -> dict:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the file ends with this one
     train(tyro.cli(Args))

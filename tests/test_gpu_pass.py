@@ -180,7 +180,9 @@ def test_phases(monkeypatch):
 
 
 @pytest.mark.slow
-def test_agree_with_actors(tmp_path):
+def test_agree_with_actors(tmp_path, request):
     """Would break: actors of Ray that cannot import a file that was loaded from a path."""
+    if not request.config.getoption("more"):
+        pytest.skip("actors start in test_ray_file.py, too: pytest --more")
     assert gpu_pass.main(options(tmp_path, "agree", only=("ppo_continuous_ray",))) == 0
     assert reports(tmp_path)[1]["agree", "ppo_continuous_ray"]["row"]["tolerances"] == 0

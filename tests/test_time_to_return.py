@@ -1,6 +1,8 @@
 """benchmarks/time_to_return.py on curves and run folders whose answer is known."""
 
 import json
+import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -165,3 +167,20 @@ def test_a_file_that_fails(tmp_path, monkeypatch, capsys):
         assert words in capsys.readouterr().err
         file.write_text(next(texts, ""))
     assert not list((tmp_path / "runs").rglob("summary.json"))
+
+
+def test_a_signal_ends_the_file_as_well(tmp_path):
+    """Would break: a run of CleanRL's that trains on after the sweep was stopped."""
+    file = tmp_path / "ppo_continuous_action.py"
+    file.write_text("import os, time\nopen('pid', 'w').write(f'{os.getpid()}\\n')\ntime.sleep(999)")
+    flags = ["--file", file, "--python", sys.executable, "--runs-dir", tmp_path]
+    ours = subprocess.Popen([sys.executable, cleanrl_ppo.__file__, *flags])
+    late = time.monotonic() + 120
+    while not [pid for pid in tmp_path.glob("*/pid") if pid.read_text().endswith("\n")]:
+        assert time.monotonic() < late and ours.poll() is None
+        time.sleep(0.05)
+    (pid,) = tmp_path.glob("*/pid")
+    ours.terminate()
+    assert ours.wait(60) == 143
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
