@@ -30,7 +30,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "scripts")]
 import results  # noqa: E402
 from common import check, commit_of, one_line  # noqa: E402
-from time_to_return import GOALS, is_there  # noqa: E402
+from time_to_return import GOALS, is_there, window_of  # noqa: E402
 
 THEIRS = {
     "HalfCheetah-v5": "HalfCheetah-v4",
@@ -66,7 +66,8 @@ def follow(process: subprocess.Popen, logs: Path, args: Args) -> None:
         if not args.until_goal or (not curve and time.time() < started + 60 * args.until_goal + 60):
             continue
         # the clock starts with the log: a minute is for imports
-        if not curve or curve[-1][1] > 60 * args.until_goal or is_there(GOALS[args.env_id], curve):
+        late = not curve or curve[-1][1] > 60 * args.until_goal
+        if late or is_there(GOALS[args.env_id], curve, window_of(args.env_id, num_envs=1)):
             process.terminate()
             process.wait()
             return
@@ -91,6 +92,7 @@ def train(args: Args) -> dict:
         for name, value in asdict(args).items()
     }
     run = {"algo": "cleanrl_ppo", "env_id": args.env_id, "seed": args.seed, "device": "cpu"}
+    run["num_envs"] = 1  # the file's own
     run |= {"versions": versions, "commit": commit_of(Path(__file__))}
     run |= {"total_timesteps": args.total_timesteps, "args": values}
     (run_dir / "config.json").write_text(json.dumps(run, indent=2) + "\n")

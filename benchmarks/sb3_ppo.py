@@ -73,7 +73,7 @@ def run(args, algo: str, policy: str, settings: dict, envs, evaluate) -> dict:
     import stable_baselines3
     import torch
     from stable_baselines3.common.callbacks import BaseCallback
-    from time_to_return import GOALS, is_there
+    from time_to_return import GOALS, is_there, window_of
     from torch.utils.tensorboard import SummaryWriter
 
     started = time.time()
@@ -88,6 +88,7 @@ def run(args, algo: str, policy: str, settings: dict, envs, evaluate) -> dict:
         "env_id": args.env_id,
         "seed": args.seed,
         "device": "cpu",
+        "num_envs": envs.num_envs,
     }
     run["versions"] = {
         "torch": str(torch.__version__),
@@ -131,7 +132,8 @@ def run(args, algo: str, policy: str, settings: dict, envs, evaluate) -> dict:
                 writer.add_scalar("charts/episodic_return", value, self.num_timesteps)
                 self.curve.append((self.num_timesteps, seconds, value))
                 if self.limit:
-                    self.there = is_there(GOALS[args.env_id], self.curve)
+                    window = window_of(args.env_id, envs.num_envs)
+                    self.there = is_there(GOALS[args.env_id], self.curve, window)
                 self.last100, self.ended = (self.last100 + self.ended)[-100:], []
 
     log = Log()

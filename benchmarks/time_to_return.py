@@ -3,10 +3,12 @@
     python benchmarks/time_to_return.py runs --output benchmarks/time_to_return.csv
     python benchmarks/time_to_return.py benchmarks/time_to_return.csv --figure docs/minutes.png
 
-A run reaches a return when the episodes that ended in its last 20,000 training steps have that mean. The clock is the
-run's own, from the opening of its log: compilation is in it; imports, evaluations and pauses are not. A run that never
-gets there counts with its whole length, and a median that rests on that is marked. Ratios are taken between runs of one
-seed; where ours does not get there it is 0, so that >= holds. Tasks without a goal are left out.
+A run reaches a return when the episodes that ended in its last 20,000 training steps have that mean; with many
+environments, in its last num_envs * time limit steps, since in fewer only short episodes end: of 64 landers those
+that landed, none of those that hover. The clock is the run's own, from the opening of its log: compilation is in it;
+imports, evaluations and pauses are not. A run that never gets there counts with its whole length, and a median that
+rests on that is marked. Ratios are taken between runs of one seed; where ours does not get there it is 0, so that >=
+holds. Tasks without a goal are left out.
 """
 
 import json
@@ -30,6 +32,12 @@ GOALS = {
     "LunarLanderContinuous-v3": 200.0,
     "Pendulum-v1": -200.0,
 }
+TIME_LIMITS = {  # steps of an episode
+    "HalfCheetah-v5": 1000,
+    "BipedalWalker-v3": 1600,
+    "LunarLanderContinuous-v3": 1000,
+    "Pendulum-v1": 200,
+}
 WINDOW = 20_000  # steps
 SIDES = {  # exp_name: what the figure calls it, its colour
     "ppo_continuous": ("plainrl", "#0072B2"),
@@ -45,19 +53,25 @@ SIDES = {  # exp_name: what the figure calls it, its colour
 class Options:
     inputs: tyro.conf.Positional[tuple[Path, ...]]  # hold run folders, or CSVs that --output wrote
     ours: str = "ppo_continuous"  # the exp_name that the others are compared with
-    window: int = WINDOW  # steps
+    window: int = WINDOW  # steps, at least
     output: Path | None = None  # a CSV of every run and its curve, in long format
     figure: Path | None = None  # return over minutes
 
 
-def is_there(goal: float, curve: list[tuple[int, float, float]], window: int = WINDOW) -> bool:
+def window_of(env_id: str, num_envs: int, least: int = WINDOW) -> int:
+    """Steps in which each of num_envs environments ends an episode."""
+    return max(least, num_envs * TIME_LIMITS[env_id])
+
+
+def is_there(goal: float, curve: list[tuple[int, float, float]], window: int) -> bool:
     """Whether the last `window` steps of a curve have a mean return of at least goal. Its points are
     (step, seconds, mean return of the episodes that ended since the point before)."""
     last = curve[-1][0]
-    return mean(value for step, _, value in curve if step > last - window) >= goal
+    values = [value for step, _, value in curve if step > last - window]
+    return last >= window and mean(values) >= goal
 
 
-def time_to(goal: float, curve: list[tuple[int, float, float]], window: int = WINDOW):
+def time_to(goal: float, curve: list[tuple[int, float, float]], window: int):
     """(step, seconds) of the first point at which the curve is there, or None."""
     for i, (step, seconds, _) in enumerate(curve, 1):
         if is_there(goal, curve[:i], window):
@@ -80,7 +94,9 @@ def read_run(run: Path, window: int) -> dict | None:
         if CURVE in point
     ]
     check(curve, f"{run} has no training returns")
-    reached = time_to(GOALS[summary["env_id"]], curve, window)
+    num_envs = summary.get("num_envs") or summary["args"]["num_envs"]
+    window_here = window_of(summary["env_id"], num_envs, window)
+    reached = time_to(GOALS[summary["env_id"]], curve, window_here)
     step, seconds = reached or (summary["global_step"], curve[-1][1])
     key = {"exp_name": summary["args"]["exp_name"], "env_id": summary["env_id"]}
     key |= {"seed": summary["seed"], "commit": summary["commit"], "curve": thin(curve, window)}
@@ -144,7 +160,7 @@ def draw(file: Path, runs: list[dict], ours: str) -> None:
     for axis in axes[-2:]:
         axis.set_xlabel("minutes of training")
     seeds = len({run["seed"] for run in runs})
-    words = "a dot: there, by the mean of its last 20,000 steps; a peer ends there or gives up"
+    words = "a dot: there, by the mean of its last steps; a peer ends there or gives up"
     caption = f"All runs, {seeds} seeds a side; {words}"
     save(figure, [file], caption, [], look)
 

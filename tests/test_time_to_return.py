@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import gymnasium as gym
 import pytest
 from conftest import ROOT
 from torch.utils.tensorboard import SummaryWriter
@@ -25,7 +26,7 @@ def make_run(folder, side: str, seed: int, returns: list[float], env_id: str = "
         writer.add_scalar("charts/episodic_return", value, 1000 * i, walltime=start + 60 * i)
     writer.close()
     data = {"env_id": env_id, "seed": seed, "commit": "abc", "global_step": 1000 * len(returns)}
-    data |= {"total_timesteps": 1000 * len(returns), "args": {"exp_name": side}}
+    data |= {"total_timesteps": 1000 * len(returns), "args": {"exp_name": side, "num_envs": 1}}
     (run / "summary.json").write_text(json.dumps(data))
     return run
 
@@ -36,6 +37,14 @@ def test_time_to():
     assert time_to_return.time_to(-200, curve, window=1000) == (2000, 2.0)
     assert time_to_return.time_to(-200, curve, window=2000) == (3000, 3.0)  # -100 and -300
     assert time_to_return.time_to(-150, curve, window=4000) is None
+    assert time_to_return.time_to(-500, curve, window=2000) == (
+        2000,
+        2.0,
+    )  # not before two are seen
+    windows = [time_to_return.window_of("LunarLanderContinuous-v3", n) for n in (1, 20, 64)]
+    assert windows == [20_000, 20_000, 64_000]
+    limits = {env_id: gym.spec(env_id).max_episode_steps for env_id in time_to_return.GOALS}
+    assert time_to_return.TIME_LIMITS == limits
 
 
 def test_table_and_csv(tmp_path, capsys, monkeypatch):
@@ -58,7 +67,7 @@ def test_table_and_csv(tmp_path, capsys, monkeypatch):
         ]
     make_run(tmp_path, "ppo_continuous", 1, [5.0], env_id="Swimmer-v5")  # has no goal
     output = tmp_path / "out.csv"
-    time_to_return.main(time_to_return.Options((tmp_path,), output=output))
+    time_to_return.main(time_to_return.Options((tmp_path,), window=1000, output=output))
     ours, peer = capsys.readouterr().out.splitlines()[2:]
     task = "| Pendulum-v1 to -200 |"
     assert ours == f"{task} plainrl | 2 of 2 | 1.5 (1.0 to 2.0) | 1,500 |  |"
