@@ -4,6 +4,7 @@ import gc
 import re
 import sys
 import warnings
+from collections import Counter
 from pathlib import Path
 
 import probe
@@ -38,9 +39,9 @@ HEAD = re.compile(
 
 
 def read_mutants() -> list[dict]:
-    """Name, file, verdict, check, source, old and new text of each, and whether the edit was there before in another
-    file; without new text the lines go."""
-    mutants, known = [], set()
+    """Name, file, verdict, check, source, old and new text of each, and whether --more alone runs it: the edit was
+    there before in another file, or three others of its file and check. Without new text the lines go."""
+    mutants, known, number = [], set(), Counter()
     text = Path(__file__).with_name("mutants.txt").read_text()
     for block in re.split(r"\n(?=# )", text)[1:]:
         head, *lines = block.rstrip().split("\n")
@@ -51,8 +52,9 @@ def read_mutants() -> list[dict]:
         mutant = HEAD.fullmatch(head).groupdict() | {"old": old, "new": new}
         mutant["file"] = next(file for start, file in FILES.items() if head[2:].startswith(start))
         kind = mutant["check"], " ".join(old.split()), " ".join(new.split())
-        mutant["again"] = kind in known  # the same edit of another file, and the same check
+        mutant["again"] = kind in known or number[mutant["file"], mutant["check"]] == 3
         known.add(kind)
+        number[mutant["file"], mutant["check"]] += not mutant["again"]
         mutants.append(mutant)
     return mutants
 
@@ -99,7 +101,7 @@ def test_mutant_is_caught(request, mutant, tmp_path):
     source = script(mutant["file"]).read_text()
     assert source.count(mutant["old"]) == 1, "the edit does not apply: the file has changed"
     if mutant["again"] and not request.config.getoption("more"):
-        pytest.skip("the same edit as in another file: pytest --more")
+        pytest.skip("one more of its kind: pytest --more")
     changed = tmp_path / "changed.py"
     changed.write_text(faster(source.replace(mutant["old"], mutant["new"])))
     result = findings(changed, [mutant["check"]])[mutant["check"]]
