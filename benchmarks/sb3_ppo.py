@@ -67,8 +67,10 @@ def evaluate(model, envs) -> list[float]:
     return returns.tolist()
 
 
-def run(args, algo: str, policy: str, settings: dict, envs, evaluate) -> dict:
-    """Trains stable-baselines3's `algo` on `envs`; leaves and returns what summary.json of algos/ has. evaluate(model)
+def run(
+    args, algo: str, policy: str, settings: dict, envs, evaluate, library="stable_baselines3"
+) -> dict:
+    """Trains the library's `algo` on `envs`; leaves and returns what summary.json of algos/ has. evaluate(model)
     gives the raw returns of the evaluation's episodes."""
     import stable_baselines3
     import torch
@@ -94,8 +96,8 @@ def run(args, algo: str, policy: str, settings: dict, envs, evaluate) -> dict:
         "torch": str(torch.__version__),
         "stable-baselines3": stable_baselines3.__version__,
     }
-    if getattr(args, "library", "") == "sbx":
-        run["versions"] |= {name: importlib.metadata.version(name) for name in ("sbx-rl", "jax")}
+    for package in {"sbx": ("sbx-rl", "jax"), "sb3_contrib": ("sb3-contrib",)}.get(library, ()):
+        run["versions"][package] = importlib.metadata.version(package)
     run |= {"commit": commit, "total_timesteps": args.total_timesteps, "args": asdict(args)}
     (run_dir / "config.json").write_text(json.dumps(run, indent=2) + "\n")
     writer = SummaryWriter(run_dir)
@@ -137,10 +139,8 @@ def run(args, algo: str, policy: str, settings: dict, envs, evaluate) -> dict:
                 self.last100, self.ended = (self.last100 + self.ended)[-100:], []
 
     log = Log()
-    library = importlib.import_module(
-        "sbx" if getattr(args, "library", "") == "sbx" else "stable_baselines3"
-    )
-    model = getattr(library, algo)(policy, envs, seed=args.seed, device="cpu", **settings)
+    module = importlib.import_module(library)
+    model = getattr(module, algo)(policy, envs, seed=args.seed, device="cpu", **settings)
     model.learn(args.total_timesteps, callback=log)
     writer.close()
     first, last = log.marks[min(1, len(log.marks) - 1)], log.marks[-1]
@@ -160,8 +160,6 @@ def run(args, algo: str, policy: str, settings: dict, envs, evaluate) -> dict:
 
 def train(args: Args) -> dict:
     from speed import ZOO, identical, with_activation
-    from stable_baselines3.common.env_util import make_vec_env
-    from stable_baselines3.common.vec_env import VecNormalize
     from time_to_return import GOALS
 
     found = args.library == "sb3" or importlib.util.find_spec("sbx")
@@ -181,6 +179,15 @@ def train(args: Args) -> dict:
     settings = with_activation(settings, args.library)
     if args.settings != "zoo":
         settings["learning_rate"] = functools.partial(operator.mul, settings["learning_rate"])
+    library = "sbx" if args.library == "sbx" else "stable_baselines3"
+    return train_on(args, "PPO", settings, library)
+
+
+def train_on(args, algo: str, settings: dict, library: str) -> dict:
+    """Gymnasium's environments, normalised as `settings` say; the algorithm of `library` trained on them."""
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
+
     norms = {name: settings.pop(name, False) for name in ("norm_obs", "norm_reward")}
 
     def make_envs(number: int, seed: int):
@@ -197,7 +204,7 @@ def train(args: Args) -> dict:
             eval_envs.obs_rms, eval_envs.ret_rms = envs.obs_rms, envs.ret_rms
         return evaluate(model, eval_envs)
 
-    return run(args, "PPO", "MlpPolicy", settings, envs, evaluation)
+    return run(args, algo, "MlpPolicy", settings, envs, evaluation, library)
 
 
 if __name__ == "__main__":
