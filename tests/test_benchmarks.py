@@ -246,7 +246,7 @@ def test_settings_of_the_peer(settings, monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     sb3_ppo = importlib.import_module("sb3_ppo")
 
-    def settings_of(args, algo, policy, found, envs, evaluate):
+    def settings_of(args, algo, policy, found, envs, evaluate, library):
         assert envs.get_attr("render_mode") == [None] * envs.num_envs
         return found
 
@@ -264,6 +264,34 @@ def test_settings_of_the_peer(settings, monkeypatch):
     assert (*map(found.get, names), rate(1.0), networks["activation_fn"]) == expected
     assert rate(0.5) == expected[5] / 2 and rate(0.0) == 0
     assert networks["net_arch"] == {"pi": [64, 64], "vf": [64, 64]}
+
+
+def test_settings_of_trpo(monkeypatch):
+    """Would break: another setting than ours; the limit of the KL and the damping in our unit, a sum over the
+    dimensions of the action, where sb3-contrib averages; values that are not trained as often."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    sb3_trpo = importlib.import_module("sb3_trpo")
+    found = {}
+
+    def settings_of(args, algo, policy, settings, envs, evaluate, library):
+        assert (algo, library, envs.num_envs) == ("TRPO", "sb3_contrib", 16)
+        assert envs.norm_obs and envs.norm_reward
+        found.update(settings)
+        return {}
+
+    monkeypatch.setattr(importlib.import_module("sb3_ppo"), "run", settings_of)
+    sb3_trpo.train(sb3_trpo.Args(env_id="Walker2d-v5"))  # of 6 dimensions
+    args = load("trpo_continuous").Args()
+    assert found["target_kl"] == pytest.approx(args.max_kl / 6)
+    assert found["cg_damping"] == pytest.approx(args.cg_damping / 6)
+    assert (found["n_steps"], found["batch_size"]) == (128, 128)
+    assert found["n_critic_updates"] == args.update_epochs
+    model = importlib.import_module("sb3_contrib").TRPO(
+        "MlpPolicy", gym.make("Walker2d-v5"), **found
+    )
+    assert (model.line_search_max_iter, model.line_search_shrinking_factor) == (10, 0.8)
+    assert model.policy.log_std.exp().detach().unique().item() == pytest.approx(args.init_std)
+    assert isinstance(model.policy.mlp_extractor.policy_net[1], torch.nn.Tanh)
 
 
 def test_scores_of_the_search():
