@@ -2,7 +2,7 @@
 # Minutes to a return, ours beside stable-baselines3 and, where it is installed, SBX: with RL-Zoo's settings and with ours.
 # CLEANRL="PYTHON FILE" adds CleanRL's own file (benchmarks/cleanrl_ppo.py says what it needs).
 # Seed by seed and task by task, so that the sides meet the same machine; a process for every core. A peer stops where it
-# is there, or after GIVE_UP minutes (6): several times what ours takes. When it is through:
+# is there, or after GIVE_UP minutes (4): several times what ours takes. When it is through:
 #   python benchmarks/time_to_return.py runs
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -14,16 +14,17 @@ lines() {
   for task in ${TASKS:-BipedalWalker-v3 HalfCheetah-v5 LunarLanderContinuous-v3 Pendulum-v1}; do
     run="--env-ids $task --seeds ${SEEDS:-1-5}"
     flags="--total-timesteps $(steps "$task")"
-    echo "$run --scripts algos/ppo_continuous.py -- $flags"
+    short="--eval-episodes 10" # evaluations are not on the clock
+    echo "$run --scripts algos/ppo_continuous.py -- $flags $short"
     for library in $peers; do
-      stop="--until-goal ${GIVE_UP:-6} --eval-episodes 10"
+      stop="--until-goal ${GIVE_UP:-4} $short"
       for settings in zoo ours; do
         echo "$run --scripts benchmarks/sb3_ppo.py --tag $library-$settings -- $flags --library $library --settings $settings $stop"
       done
     done
     if [ "${CLEANRL:-}" ]; then
       read -r python file <<< "$CLEANRL"
-      flags="$flags --python $python --file $file --until-goal ${GIVE_UP:-6}"
+      flags="$flags --python $python --file $file --until-goal ${GIVE_UP:-4}"
       echo "$run --scripts benchmarks/cleanrl_ppo.py -- $flags"
     fi
   done
