@@ -356,7 +356,7 @@ def train(args: Args, stop=()) -> dict:
     losses = []  # metrics of the updates since then
     sps = 0.0  # steps per second
     last100 = None  # mean return of the last 100 episodes
-    speeds = []  # steps per second of the iterations
+    paces = []  # seconds per step of the iterations
     saved_step = global_step
     look = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
     bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=look, disable=None)
@@ -365,7 +365,7 @@ def train(args: Args, stop=()) -> dict:
         first_step = global_step
         iteration_started = time.perf_counter()
         fraction = 1 - global_step / args.total_timesteps if args.anneal_lr else 1.0
-        optimizer.param_groups[0]["lr"] = float(fraction * args.learning_rate)
+        optimizer.param_groups[0]["lr"] = fraction * args.learning_rate
 
         # Rollout
         for t in range(args.num_steps):
@@ -400,11 +400,11 @@ def train(args: Args, stop=()) -> dict:
             sys.exit(f"non-finite numbers before step {global_step}; saved {saved_step}: {run_dir}")
 
         # Log, every 2,000 steps
-        speeds.append((global_step - first_step) / (time.perf_counter() - iteration_started))
+        paces.append((time.perf_counter() - iteration_started) / max(global_step - first_step, 1))
         bar.update(min(global_step, args.total_timesteps) - bar.n)
         over = global_step >= args.total_timesteps
         if over or global_step // 2000 > first_step // 2000:
-            sps = float(np.mean(speeds[1:] or speeds))  # the first iteration warms up
+            sps = float(1 / np.mean(paces[1:] or paces))  # the first iteration warms up
             names = ("policy_loss", "value_loss", "entropy")
             scalars = {f"losses/{name}": value for name, value in zip(names, np.mean(losses, 0))}
             unexplained = (targets - values[:-1])[valid > 0].var() / targets[valid > 0].var()

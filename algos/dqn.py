@@ -115,7 +115,8 @@ def flatten(obs) -> np.ndarray:
     """(n, ...), or a dictionary of such in the order of its keys, to (n, obs_dim) float32."""
     if isinstance(obs, dict):
         return np.concatenate([flatten(obs[key]) for key in sorted(obs)], axis=1)
-    return np.asarray(obs, dtype=np.float32).reshape(len(obs), -1)
+    assert isinstance(obs, np.ndarray), "a Tuple of observations; FlattenObservation wraps it"
+    return obs.reshape(len(obs), -1).astype(np.float32)
 
 
 class Agent(nn.Module):
@@ -319,7 +320,7 @@ def train(args: Args, stop=()) -> dict:
     writer.add_text("config", f"```\n{json.dumps(run, indent=2)}\n```", global_step)
     done = np.zeros(args.num_envs, bool)
     last100 = None  # mean return of the last 100 episodes
-    speeds = []  # steps per second of the iterations
+    paces = []  # seconds per step of the iterations; sps is of those with updates
     period = min(1000, args.eval_frequency or 1000, args.checkpoint_frequency)  # of log lines
     saved_step = global_step
     look = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
@@ -365,8 +366,8 @@ def train(args: Args, stop=()) -> dict:
             sys.exit(f"non-finite numbers before step {global_step}; saved {saved_step}: {run_dir}")
 
         # Log
-        speeds.append((global_step - first_step) / (time.perf_counter() - iteration_started))
-        sps = float(np.mean(speeds[args.learning_starts // period + 1 :] or speeds))  # with updates
+        paces.append((time.perf_counter() - iteration_started) / (global_step - first_step))
+        sps = float(1 / np.mean(paces[args.learning_starts // period + 1 :] or paces))
         scalars = {"charts/epsilon": epsilon, "charts/SPS": sps}
         scalars |= zip(("losses/td_loss", "losses/q_values"), losses)
         if finished:

@@ -125,7 +125,8 @@ def flatten(obs) -> np.ndarray:
     """(n, ...), or a dictionary of such in the order of its keys, to (n, obs_dim) float32."""
     if isinstance(obs, dict):
         return np.concatenate([flatten(obs[key]) for key in sorted(obs)], axis=1)
-    return np.asarray(obs, dtype=np.float32).reshape(len(obs), -1)
+    assert isinstance(obs, np.ndarray), "a Tuple of observations; FlattenObservation wraps it"
+    return obs.reshape(len(obs), -1).astype(np.float32)
 
 
 class RunningMeanStd(nn.Module):
@@ -363,7 +364,7 @@ def train(args: Args, stop=()) -> dict:
     storage = np.zeros((5, *shape), np.float32)  # reward, terminal, end, valid, discounted
     done = np.zeros(args.num_envs, bool)
     trace = np.zeros(args.num_envs)  # discounted return so far, to scale rewards by
-    speeds = []  # steps per second of the iterations
+    paces = []  # seconds per step of the iterations
     saved_step = global_step
     look = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
     bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=look, disable=None)
@@ -373,7 +374,7 @@ def train(args: Args, stop=()) -> dict:
         iteration_started = time.perf_counter()
         finished = []  # (return, length) of the episodes that end in this rollout
         fraction = 1 - global_step / args.total_timesteps if args.anneal_lr else 1.0
-        optimizer.param_groups[0]["lr"] = float(fraction * args.learning_rate)
+        optimizer.param_groups[0]["lr"] = fraction * args.learning_rate
 
         # Rollout
         for t in range(args.num_steps):
@@ -408,14 +409,13 @@ def train(args: Args, stop=()) -> dict:
         batch = [tensor[valid] for tensor in batch]
         metrics = update(agent, optimizer, args, batch, loss_fn).tolist()
         agent.obs_rms.update(obs[:-1][valid])  # last: one iteration sees one set of statistics
-        numbers = [*metrics, storage.sum(), obs.sum().item()]
-        numbers += [weight.sum().item() for weight in agent.parameters()]
+        numbers = [*metrics, storage.sum(), *(float(w.sum()) for w in [obs, *agent.parameters()])]
         if not np.isfinite(numbers).all():
             sys.exit(f"non-finite numbers before step {global_step}; saved {saved_step}: {run_dir}")
 
         # Log
-        speeds.append((global_step - first_step) / (time.perf_counter() - iteration_started))
-        sps = float(np.mean(speeds[1:] or speeds))  # the first iteration warms up
+        paces.append((time.perf_counter() - iteration_started) / (global_step - first_step))
+        sps = float(1 / np.mean(paces[1:] or paces))  # the first iteration warms up
         names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
         scalars = {f"losses/{name}": value for name, value in zip(names, metrics, strict=True)}
         unexplained = (targets - values[:-1])[valid].var() / targets[valid].var()

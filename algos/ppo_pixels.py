@@ -348,7 +348,7 @@ def train(args: Args, stop=()) -> dict:
     done = np.zeros(args.num_envs, bool)
     trace = np.zeros(args.num_envs)  # discounted return so far, to scale rewards by
     last100 = None  # mean return of the last 100 episodes
-    speeds = []  # steps per second of the iterations
+    paces = []  # seconds per step of the iterations
     saved_step = global_step
     look = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
     bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=look, disable=None)
@@ -358,7 +358,7 @@ def train(args: Args, stop=()) -> dict:
         iteration_started = time.perf_counter()
         finished = []  # (return, length) of the episodes that end in this rollout
         fraction = 1 - global_step / args.total_timesteps if args.anneal_lr else 1.0
-        optimizer.param_groups[0]["lr"] = float(fraction * args.learning_rate)
+        optimizer.param_groups[0]["lr"] = fraction * args.learning_rate
 
         # Rollout
         for t in range(args.num_steps):
@@ -395,8 +395,8 @@ def train(args: Args, stop=()) -> dict:
             sys.exit(f"non-finite numbers before step {global_step}; saved {saved_step}: {run_dir}")
 
         # Log
-        speeds.append((global_step - first_step) / (time.perf_counter() - iteration_started))
-        sps = float(np.mean(speeds[1:] or speeds))  # the first iteration warms up
+        paces.append((time.perf_counter() - iteration_started) / (global_step - first_step))
+        sps = float(1 / np.mean(paces[1:] or paces))  # the first iteration warms up
         names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
         scalars = {f"losses/{name}": value for name, value in zip(names, metrics, strict=True)}
         unexplained = (targets - values[:-1])[valid].var() / targets[valid].var()

@@ -96,7 +96,8 @@ def flatten(obs) -> np.ndarray:
     """(n, ...), or a dictionary of such in the order of its keys, to (n, obs_dim) float32."""
     if isinstance(obs, dict):
         return np.concatenate([flatten(obs[key]) for key in sorted(obs)], axis=1)
-    return np.asarray(obs, dtype=np.float32).reshape(len(obs), -1)
+    assert isinstance(obs, np.ndarray), "a Tuple of observations; FlattenObservation wraps it"
+    return obs.reshape(len(obs), -1).astype(np.float32)
 
 
 def layer_init(layer: nn.Linear, std: float = 2**0.5) -> nn.Linear:
@@ -252,7 +253,7 @@ def train(args: Args, stop=()) -> dict:
     writer = SummaryWriter(run_dir, purge_step=global_step + 1)
     writer.add_text("config", f"```\n{json.dumps(run, indent=2)}\n```", global_step)
     returns100 = []  # of the last 100 episodes
-    speeds = []  # steps per second of the iterations
+    paces = []  # seconds per step of the iterations
     saved_step = global_step
     look = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
     bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=look, disable=None)
@@ -260,7 +261,7 @@ def train(args: Args, stop=()) -> dict:
         first_step = global_step
         iteration_started = time.perf_counter()
         fraction = 1 - global_step / args.total_timesteps if args.anneal_lr else 1.0
-        optimizer.param_groups[0]["lr"] = float(fraction * args.learning_rate)
+        optimizer.param_groups[0]["lr"] = fraction * args.learning_rate
 
         # Rollout: an episode of each, whoever is done waits; a NaN is seen after the update
         obs = flatten(envs.reset()[0])
@@ -284,8 +285,8 @@ def train(args: Args, stop=()) -> dict:
             sys.exit(f"non-finite numbers before step {global_step}; saved {saved_step}: {run_dir}")
 
         # Log
-        speeds.append((global_step - first_step) / (time.perf_counter() - iteration_started))
-        sps = float(np.mean(speeds[1:] or speeds))  # the first iteration warms up
+        paces.append((time.perf_counter() - iteration_started) / (global_step - first_step))
+        sps = float(1 / np.mean(paces[1:] or paces))  # the first iteration warms up
         scalars = dict(zip(("losses/policy_loss", "losses/value_loss", "losses/entropy"), metrics))
         scalars |= {"charts/learning_rate": fraction * args.learning_rate, "charts/SPS": sps}
         returns100 = (returns100 + rewards.sum(0).tolist())[-100:]

@@ -170,6 +170,7 @@ VECTOR = [  # env_id, words
     ("", ""),
     ("WalkerWalk-v1", ""),  # EnvPool's; tiny() asks for Gymnasium
     ("FrozenLake-v1", "Box"),  # Discrete observations
+    ("Blackjack-v1", "Tuple"),
 ]
 MORE = {
     **dict.fromkeys(NAMES, [("CartPole-v1", "ppo.py")]),
@@ -198,8 +199,9 @@ def test_environments(every, tmp_path, monkeypatch):
 @every_of(*NAMES[:1], *CLASSIC)
 def test_no_evaluation(every, tmp_path):
     """Would break: training on EnvPool's environment to the end, and a traceback at the evaluation: Gymnasium
-    has the name, but cannot make it."""
+    has the name, but cannot make it, or gives a Tuple where EnvPool gives three numbers."""
     refused(every, tmp_path, "--env-id", "robotics", env_id="HalfCheetah-v3", env_backend="auto")
+    refused(every, tmp_path, "--env-id", "Tuple", env_id="Blackjack-v1", env_backend="auto")
 
 
 class Unbounded(toy_envs.Counter):

@@ -20,7 +20,7 @@ import torch
 from conftest import ALGOS, ATARI, CLASSIC, EVERY, NAMES, PIXELS, ROOT, command_line, load, script
 
 FILES = sorted({path.stem for path in ALGOS.glob("*.py")} | set(EVERY))
-BUDGETS = {"ppo": 450, "dqn": 430, "dqn_atari": 490, "reinforce": 340}
+BUDGETS = {"ppo": 450, "dqn": 431, "dqn_atari": 490, "reinforce": 341}
 BUDGETS |= {"ppo_atari": 480, "a2c_atari": 480}  # with FIRE and the greedy evaluation
 BUDGETS |= {"dqn_pixels": 455, "ppo_pixels": 455}  # honest lines; 460 where nothing is said
 TOKENS = 10.5  # a code line, on average
@@ -31,7 +31,7 @@ VARIANTS = [  # parent, child, most changed lines, tag of each hunk, how many li
     ("ppo_continuous", "ppo_rad", 20, "# RAD:", 15),
     ("ppo_continuous", "ppo_drac", 20, "# DrAC:", 15),
     ("ppo_continuous", "ppo_continuous_ddp", 54, "# DDP:", 53),
-    ("ppo_continuous", "ppo_rnd", 87, "# RND:", 69),
+    ("ppo_continuous", "ppo_rnd", 88, "# RND:", 70),
     ("ppo_rnd", "ppo_icm", 44, "# ICM:", 4),
     ("ppo_atari", "ppo_atari_ddp", 56, "# DDP:", 50),
     ("ppo_continuous", "ppo_continuous_ray", 60, "# Ray:", 59),

@@ -117,7 +117,10 @@ def test_published_tables(capsys):
     for row in rows:
         task, *cells = row[2:-2].split(" | ")
         shown |= {(task, side): cell for side, cell in zip(sides, cells, strict=True)}
-    left_out = "plainrl", "CleanRL's file"  # the latter is there in no run: the ratio tells how long we waited
+    left_out = (
+        "plainrl",
+        "CleanRL's file",
+    )  # the latter is there in no run: the ratio tells how long we waited
     assert shown == {key: ratio for key, ratio in ratios.items() if key[1] not in left_out}
 
 
