@@ -41,6 +41,7 @@ TIME_LIMITS = {  # steps of an episode
     "Pendulum-v1": 200,
 }
 WINDOW = 20_000  # steps
+FLOOR = {"Pendulum-v1": -600.0}  # the figure shows returns from here on
 SIDES = {  # exp_name: what the figure calls it, its colour
     "ppo_continuous": ("plainrl", "#0072B2"),
     "sb3_ppo-sb3-ours": ("Stable-Baselines3, our settings", "#D55E00"),
@@ -157,6 +158,7 @@ def draw(file: Path, runs: list[dict], ours: str) -> None:
                 if run["reached"]:
                     axis.plot(run["minutes"], GOALS[env_id], "o", color=look[side]["color"], ms=5)
         axis.set(title=f"{env_id} to {GOALS[env_id]:,.0f}", xlim=(0, None))
+        axis.set_ylim(bottom=FLOOR.get(env_id))
     for axis in axes[::2]:
         axis.set_ylabel("training return")
     for axis in axes[-2:]:

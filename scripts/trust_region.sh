@@ -1,20 +1,30 @@
 #!/usr/bin/env bash
 # Three ways to keep an update near the policy that acted (docs/trust-region.md): PPO's clip, its penalty on the KL, and
-# TRPO, each with its own defaults; and on Pendulum-v1 the agent of the notes: a fixed scale (covariance 0.5), reward-to-go
-# of whole episodes. TASKS="Hopper-v5" SEEDS=1-3 scripts/trust_region.sh trains a part.
+# TRPO, each with its own defaults, beside sb3-contrib's TRPO on Walker2d-v5. On Pendulum-v1 also why the penalty's runs
+# fall: rollouts of whole episodes, and a weight that falls slowly; and an agent with a fixed scale (covariance 0.5) and
+# reward-to-go of whole episodes. TASKS="Hopper-v5" SEEDS=1-3 scripts/trust_region.sh trains a part.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 runs="${RUNS:-runs}"
-bash scripts/patched.sh fixed_scale "$runs/notes"
+for name in fixed_scale penalty_slow; do
+  bash scripts/patched.sh "$name" "$runs/notes"
+done
 
 files="algos/ppo_continuous.py algos/ppo_penalty.py algos/trpo_continuous.py"
-to_go="--num-envs 10 --num-steps 201 --num-minibatches 30 --gae-lambda 1 --no-bootstrap-truncation --init-std 0.7071"
+whole="--num-envs 10 --num-steps 201 --num-minibatches 30"
+to_go="$whole --gae-lambda 1 --no-bootstrap-truncation --init-std 0.7071"
 lines() {
   for task in ${TASKS:-Pendulum-v1 HalfCheetah-v5 Hopper-v5 Walker2d-v5}; do
     seeds="${SEEDS:-$([ "$task" = Pendulum-v1 ] && echo 1-10 || echo 1-5)}"
     run="--env-ids $task --seeds $seeds -- --total-timesteps 1000000 --device ${DEVICE:-auto}"
     echo "--scripts $files $run"
-    if [ "$task" = Pendulum-v1 ]; then echo "--scripts $runs/notes/fixed_scale.py $run $to_go"; fi
+    if [ "$task" = Pendulum-v1 ]; then
+      echo "--scripts $runs/notes/fixed_scale.py $run $to_go"
+      echo "--scripts $runs/notes/penalty_slow.py $run"
+      echo "--scripts algos/ppo_penalty.py --tag whole-episodes $run $whole"
+    elif [ "$task" = Walker2d-v5 ]; then
+      echo "--scripts benchmarks/sb3_trpo.py --env-ids $task --seeds ${PEER_SEEDS:-1-3} -- --total-timesteps 1000000"
+    fi
   done
 }
 lines | python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --runs-dir "$runs" "$@" --jobs -
