@@ -384,7 +384,7 @@ def train(args: Args, stop=()) -> dict:
         batch = [tensor[valid] for tensor in batch]
         metrics = update(agent, optimizer, args, batch, loss_fn).tolist()
         agent.obs_rms.update(obs[:-1][valid])  # last: one iteration sees one set of statistics
-        numbers = [*metrics, storage.sum(), *(float(w.sum()) for w in [obs, *agent.parameters()])]
+        numbers = [*metrics, storage.sum()] + [w.sum().item() for w in [obs, *agent.parameters()]]
         if not np.isfinite(numbers).all():
             sys.exit(f"non-finite numbers before step {global_step}; saved {saved_step}: {run_dir}")
 

@@ -440,7 +440,7 @@ def train(args: Args, stop=()) -> dict:
         batch = [tensor[valid] for tensor in batch]
         metrics = update(agent, optimizer, args, batch, loss_fn).tolist()
         agent.obs_rms.update(obs[:-1][valid])  # last: one iteration sees one set of statistics
-        numbers = [*metrics, storage.sum(), *(float(w.sum()) for w in [obs, *agent.parameters()])]
+        numbers = [*metrics, storage.sum()] + [w.sum().item() for w in [obs, *agent.parameters()]]
         numbers = gather(numbers)  # DDP: those of one rank end all
         if RANK > 0:  # rank 0 alone logs, evaluates and saves; the others wait for it here
             stop = sum(gather(list(signals)), [])

@@ -6,6 +6,7 @@ import math
 import re
 import shlex
 import sys
+import time
 from dataclasses import fields
 from functools import partial
 from types import SimpleNamespace
@@ -77,6 +78,22 @@ def test_run_folder(every, tmp_path):
     saved = read_checkpoint(run)
     assert saved.keys() >= config.keys() | {"global_step", "wall_time_s", "agent", "optimizer"}
     assert {key: saved[key] for key in config} == config
+
+
+@every_of("ppo_continuous", "ppo_pixels", "reinforce")
+def test_steps_per_second(every, tmp_path, monkeypatch):
+    """Steps over the seconds that they took. Would break: the mean of speeds, which lets a slow iteration count for
+    little; a warm-up that is counted."""
+    seconds = [100.0, *[1.0, 4.0] * 9]  # of iterations, at whose start and end the clock is read
+    clock = iter(np.cumsum([pause for each in seconds for pause in (0.0, each)]).tolist())
+    fake = SimpleNamespace(time=time.time, perf_counter=lambda: next(clock))
+    monkeypatch.setattr(every, "time", fake)
+    every.train(tiny(every, tmp_path, total_timesteps=60))
+    logged = scalars(run_folder(tmp_path))["charts/SPS"]
+    steps = np.diff([0, *(step for step, _ in logged)])
+    assert 3 <= len(logged) <= len(seconds)
+    paces = [each / count for each, count in zip(seconds, steps)]
+    assert logged[-1][1] == pytest.approx(1 / np.mean(paces[1:]))
 
 
 @every_of("ppo_continuous", "ppo_pixels", "ppo_atari")
