@@ -399,9 +399,10 @@ def measure_env(args: Args, env_id: str, has_sbx: bool) -> tuple[list[dict], str
     jobs["bare"] = {"side": "bare", "num_envs": first["args"]["num_envs"]}
     rows = []
     for seed in range(1, args.repeats + 1):
-        summary = ours(args, "ppo_continuous.py", {}, env_id, seed, steps)
-        result = {"sps": summary["sps"], "steps": summary["global_step"]}
-        rows.append(csv_row("ours", env_id, seed, result, first["commit"]))
+        for name, flags in (("ours", {}), ("ours-gymnasium", {"env-backend": "gymnasium"})):
+            summary = ours(args, "ppo_continuous.py", flags, env_id, seed, steps)
+            result = {"sps": summary["sps"], "steps": summary["global_step"]}
+            rows.append(csv_row(name, env_id, seed, result, first["commit"]))
         for name in jobs:
             result = other(env_id=env_id, seed=seed, seconds=args.seconds, **jobs[name])
             rows.append(csv_row(name, env_id, seed, result, first["commit"]))
@@ -486,28 +487,33 @@ def spread(values: list[float], form: str) -> str:
 
 
 def table_rows(rows: list[dict], env_id: str, backend: str, has_sbx: bool) -> list[str]:
-    """The two Markdown rows of an environment. A ratio is taken within a round; its median is over rounds."""
+    """The three Markdown rows of an environment: the third sets ours on Gymnasium's environments, which the peers step,
+    against identical settings. A ratio is taken within a round; its median is over rounds."""
     values = {
         name: [r["value"] for r in rows if r["exp_name"] == name]
         for name in {r["exp_name"] for r in rows}
     }
     lines = []
-    for name in ("recommended", "identical"):
+    for name, mine in (
+        ("recommended", "ours"),
+        ("identical", "ours"),
+        ("identical", "ours-gymnasium"),
+    ):
         both = f"sb3-{name}-default-threads", f"sb3-{name}-1-thread"
         worse, sb3 = sorted(both, key=lambda key: median(values[key]))
         threads, other_threads = (
             key.removeprefix(f"sb3-{name}-").replace("-", " ") for key in (sb3, worse)
         )
         ratio, share = (
-            [a / b for a, b in zip(values["ours"], values[key], strict=True)]
-            for key in (sb3, "bare")
+            [a / b for a, b in zip(values[mine], values[key], strict=True)] for key in (sb3, "bare")
         )
         sbx = ["not installed"] * 2
         if has_sbx:
-            sbx_ratio = [a / b for a, b in zip(values["ours"], values[f"sbx-{name}"], strict=True)]
+            sbx_ratio = [a / b for a, b in zip(values[mine], values[f"sbx-{name}"], strict=True)]
             sbx = [spread(values[f"sbx-{name}"], ",.0f"), spread(sbx_ratio, ".1f")]
+        case = name + mine.removeprefix("ours").replace("-", ", ")  # identical, gymnasium
         lines.append(" | ".join([
-            f"| {env_id}", name, spread(values["ours"], ",.0f"), spread(values[sb3], ",.0f"),
+            f"| {env_id}", case, spread(values[mine], ",.0f"), spread(values[sb3], ",.0f"),
             f"{threads} ({other_threads}: {median(values[worse]):,.0f})", spread(ratio, ".1f"), *sbx,
             f"{spread(values['bare'], ',.0f')} {backend}", spread(share, ".0%") + " |"]))  # fmt: skip
     return lines
