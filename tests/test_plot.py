@@ -817,6 +817,18 @@ def test_tables_of_results():
         assert row["ours, training"] == run["train_return_last100"]
         assert peers[row["task"]]["seeds"] == "2"
         assert peers[row["task"]]["worst and best run"] == row["Stable-Baselines3, both runs"]
+    found = {row["exp_name"]: row for row in table("benchmarks/curves/trust_region.md")}
+    names = (
+        "seeds",
+        "eval_return_mean: mean [95 %]",
+        "worst and best run",
+        "train_return_last100",
+        "wall_time_s",
+    )
+    for row in table("docs/trust-region.md", 2):
+        run = found.pop(re.search("`(.*)`", row.pop("agent"))[1])
+        assert list(row.values()) == [run[name] for name in names]
+    assert not found
     found = table("benchmarks/curves/curiosity.md")
     found = {
         (row["env_id"], row["exp_name"]): row["eval_return_mean: mean [95 %]"] for row in found
