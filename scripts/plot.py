@@ -130,11 +130,12 @@ def looks(exp_names, options: Options) -> dict[str, dict]:
             continue
         family, place = family_of(name), 0
         if family:
-            place = counts[family]
-            colour = FAMILIES[family][1]
+            colour = FAMILIES[family][1]  # two families may share one
+            place = counts[colour]
+            counts[colour] += 1
         else:
             colour = OTHERS[counts[family] % len(OTHERS)]
-        counts[family] += 1
+            counts[family] += 1
         look = {"label": labels[name], "color": shaded(colour, SHADES[place % len(SHADES)])}
         drawn[labels[name]] = look | {"linestyle": STYLES[place % len(STYLES)]}
     return {name: drawn[labels[name]] for name in sorted(labels)}
