@@ -128,14 +128,11 @@ def looks(exp_names, options: Options) -> dict[str, dict]:
     for name in sorted(labels, key=lambda name: (labels[name], name)):
         if labels[name] in drawn:
             continue
-        family, place = family_of(name), 0
-        if family:
-            colour = FAMILIES[family][1]  # two families may share one
-            place = counts[colour]
-            counts[colour] += 1
-        else:
-            colour = OTHERS[counts[family] % len(OTHERS)]
-            counts[family] += 1
+        family = family_of(name)
+        colour = FAMILIES[family][1] if family else OTHERS[counts["others"] % len(OTHERS)]
+        counts["others"] += not family
+        place = counts[colour]  # two families may share a colour
+        counts[colour] += 1
         look = {"label": labels[name], "color": shaded(colour, SHADES[place % len(SHADES)])}
         drawn[labels[name]] = look | {"linestyle": STYLES[place % len(STYLES)]}
     return {name: drawn[labels[name]] for name in sorted(labels)}

@@ -829,6 +829,21 @@ def test_tables_of_results():
         run = found.pop(re.search("`(.*)`", row.pop("agent"))[1])
         assert list(row.values()) == [run[name] for name in names]
     assert not found
+    found = {row["exp_name"]: row for row in table("benchmarks/curves/penalty_pendulum.md")}
+    rows = results.read_csv(ROOT / "benchmarks/results/penalty_pendulum.csv")
+    for row in table("docs/trust-region.md", 3):
+        name = re.search("`(.*)`", row["the penalty on Pendulum-v1, seeds 1 to 5"])[1]
+        run = found.pop(name)
+        assert row["evaluation: mean [95 %]"] == run["eval_return_mean: mean [95 %]"]
+        assert row["worst and best run"] == run["worst and best run"]
+        late = [
+            x
+            for x in rows
+            if x.exp_name == name and x.metric == "charts/episodic_return" and x.step > 250_000
+        ]
+        fallen = {x.seed for x in late if x.value < -400}
+        assert row["runs that fall below -400"] == f"{len(fallen)} of 5"
+    assert not found
     found = table("benchmarks/curves/curiosity.md")
     found = {
         (row["env_id"], row["exp_name"]): row["eval_return_mean: mean [95 %]"] for row in found
