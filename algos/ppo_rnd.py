@@ -80,7 +80,7 @@ class Args:
     max_grad_norm: float = 0.5  # largest norm of the gradient
     int_gamma: float = 0.99  # RND: discount factor of the bonus
     rnd_scale: float = 3.0  # RND: of what the first layers of both its networks see
-    int_coef: float = 1.0  # RND: weight of the bonus in the advantage; 0: PPO, --ext-coef 1
+    int_coef: float = 1.0  # RND: weight of the bonus in the advantage; 0 is PPO if --ext-coef 1
     ext_coef: float = 2.0  # RND: weight of the reward in the advantage
     target_kl: float | None = None  # end an update once an epoch's last approximate KL exceeds it
 

@@ -2,6 +2,7 @@
 what the pictures hold, and what is refused."""
 
 import csv
+import itertools
 import json
 import math
 import os
@@ -9,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import defaultdict
 
 import numpy as np
 import pytest
@@ -877,6 +879,27 @@ def test_tables_of_results():
         assert row["seeds with 80 or more of 100"] == f"{sum(v >= 0.8 for v in scores)} of 10"
         assert row["seeds with none"] == f"{sum(v == 0 for v in scores)} of 10"
         assert row["mean [95 %]"] == means[named[row["file"]]]
+
+
+def test_when_the_arm_is_learned():
+    """Would break: a page that hides that RND is the slower one."""
+    curves = defaultdict(list)
+    for name in ("arm", "arm_second"):
+        for row in results.read_csv(ROOT / f"benchmarks/results/{name}.csv"):
+            if row.metric == "charts/episodic_return":
+                curves[row.exp_name, row.seed].append((row.step, row.value))
+    learned = {}  # the step from which the return stays at 0.5 or more
+    for key, points in curves.items():
+        stays = itertools.takewhile(lambda point: point[1] >= 0.5, sorted(points, reverse=True))
+        learned[key] = min((step for step, _ in stays), default=None)
+    rnd, ppo = (
+        [learned[side, seed] for seed in range(1, 21)] for side in ("ppo_rnd", "ppo_continuous")
+    )
+    both = [(a, b) for a, b in zip(rnd, ppo) if a and b]
+    medians = [round(np.median([step for step in side if step]), -3) for side in (rnd, ppo)]
+    page = " ".join((ROOT / "docs/curiosity.md").read_text().split())
+    assert f"the later one in {sum(a > b for a, b in both)} of {len(both)} seeds" in page
+    assert "median {:,.0f} steps against PPO's {:,.0f}".format(*medians) in page
 
 
 def test_main_tables_are_narrow():
