@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Three ways to keep an update near the policy that acted (docs/trust-region.md): PPO's clip, its penalty on the KL, and
-# TRPO, each with its own defaults, beside sb3-contrib's TRPO on Walker2d-v5. On Pendulum-v1 also why the penalty's runs
-# fall: rollouts of whole episodes, and a weight that falls slowly; and an agent with a fixed scale (covariance 0.5) and
-# reward-to-go of whole episodes. TASKS="Hopper-v5" SEEDS=1-3 scripts/trust_region.sh trains a part.
+# TRPO, each with its own defaults, beside sb3-contrib's TRPO on Walker2d-v5. On Pendulum-v1 also rollouts of whole
+# episodes for the latter two (foretold of TRPO: all seeds at -200 or better), a weight of the penalty that falls slowly,
+# and an agent with a fixed scale (covariance 0.5) and reward-to-go of whole episodes. TASKS="Hopper-v5" SEEDS=1-3
+# scripts/trust_region.sh trains a part.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 runs="${RUNS:-runs}"
@@ -22,6 +23,7 @@ lines() {
       echo "--scripts $runs/notes/fixed_scale.py $run $to_go"
       echo "--scripts $runs/notes/penalty_slow.py $run"
       echo "--scripts algos/ppo_penalty.py --tag whole-episodes $run $whole"
+      echo "--scripts algos/trpo_continuous.py --tag whole-episodes $run ${whole/30/15}"
     elif [ "$task" = Walker2d-v5 ]; then
       echo "--scripts benchmarks/sb3_trpo.py --env-ids $task --seeds ${PEER_SEEDS:-1-3} -- --total-timesteps 1000000"
     fi

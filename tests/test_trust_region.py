@@ -1,5 +1,6 @@
 """Two ways to keep an update near: ppo_penalty.py's price on the KL, and trpo_continuous.py's limit."""
 
+import json
 import math
 from types import SimpleNamespace
 
@@ -7,12 +8,14 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from conftest import load, read_checkpoint, run_folder, scalars, spy, tiny
+from common import load as load_path
+from conftest import ROOT, load, read_checkpoint, run_folder, scalars, spy, tiny
 from sb3_contrib import TRPO
 from stable_baselines3.common.logger import configure
 from test_loss import Idle
 from torch.distributions import Normal, kl_divergence
 from torch.func import functional_call, hessian
+from torch.utils.tensorboard import SummaryWriter
 
 OBS_DIM, ROWS = 3, 128
 SPACE = gym.spaces.Box(-1, 1, (2,), np.float32)
@@ -420,3 +423,22 @@ def test_column_in_place_of_a_vector_is_refused(trpo):
         batch[index] = batch[index][:, None]
         with pytest.raises(AssertionError):
             step(trpo, agent, args, batch)
+
+
+def test_largest_update_before_a_fall(tmp_path):
+    """Would break: an update of after the fall, or of before the run had learned, taken for the largest one."""
+    largest_kl = load_path(ROOT / "benchmarks" / "largest_kl.py")
+    run = tmp_path / "run"
+    returns = {50_000: -900, 260_000: -150, 500_000: -450, 990_000: -150}
+    sizes = {50_000: 5.0, 260_000: 0.3, 500_000: 0.05, 990_000: 2.0}
+    with SummaryWriter(run) as writer:
+        for step in returns:
+            writer.add_scalar("losses/approx_kl", sizes[step], step)
+            writer.add_scalar("charts/episodic_return", returns[step], step)
+    summary = {"env_id": "Pendulum-v1", "seed": 3, "commit": "abc", "args": {"exp_name": "x"}}
+    summary |= {"total_timesteps": 1_000_000, "global_step": 1_000_000}
+    (run / "summary.json").write_text(json.dumps(summary))
+    row = largest_kl.look(run, largest_kl.Options((run,)))
+    assert row == ("x", "Pendulum-v1", 3, 4, "1.15", 3, "0.3", 260_000, 500_000, "abc")
+    calm = largest_kl.look(run, largest_kl.Options((run,), fall=-500, above=1.0))
+    assert calm[5:9] == (2, "2", 990_000, "")

@@ -1,0 +1,72 @@
+"""The largest update of each run, by its mean KL, and the first fall of its returns.
+
+    python benchmarks/largest_kl.py runs/Pendulum-v1__* --output benchmarks/penalty_kl.csv
+
+Of run folders of a file that logs losses/approx_kl, the mean over an update's minibatches, in nats. A fall is a mean
+training return of 1/50 of the run (20,000 of 1M steps) below --fall, after --after steps. The largest update is looked
+for between --after and the first fall, or the end where there is none: what came after a fall is no reason for it. A
+row for each run; no fall is an empty field.
+"""
+
+import csv
+import sys
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median
+
+import tyro
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
+from common import check, read_json  # noqa: E402
+from results import CURVE, read_scalars  # noqa: E402
+
+KL = "losses/approx_kl"
+COLUMNS = ("exp_name", "env_id", "seed", "updates", "median_kl", "above", "largest_kl")
+COLUMNS += ("largest_step", "first_fall", "commit")
+
+
+@dataclass
+class Options:
+    runs: tyro.conf.Positional[tuple[Path, ...]]  # finished run folders
+    output: Path = Path("largest_kl.csv")  # the CSV
+    after: int = 250_000  # steps that a run has for learning, before a fall is one
+    fall: float = -400  # returns below are a fall
+    above: float = 0.1  # updates with a larger KL are counted, of the whole run
+
+
+def look(run: Path, options: Options) -> tuple:
+    """The row of one run folder."""
+    summary = read_json(run / "summary.json")
+    check(summary, f"{run} is no finished run folder")
+    scalars = read_scalars(run)
+    check(scalars.get(KL), f"{run} has no {KL}")
+    size = summary["total_timesteps"] // 50
+    bins = defaultdict(list)
+    for step, _, value in scalars[CURVE]:
+        bins[step // size].append((step, value))
+    fallen = [
+        min(step for step, _ in points)
+        for place, points in sorted(bins.items())
+        if place * size >= options.after and fmean(value for _, value in points) < options.fall
+    ]
+    end = fallen[0] + size if fallen else summary["global_step"]
+    updates = [(value, step) for step, _, value in scalars[KL]]
+    largest, step = max(pair for pair in updates if options.after <= pair[1] <= end)
+    sizes = [value for value, _ in updates]
+    above = sum(value > options.above for value in sizes)
+    key = summary["args"]["exp_name"], summary["env_id"], summary["seed"]
+    found = len(sizes), f"{median(sizes):.4g}", above, f"{largest:.4g}", step
+    return *key, *found, fallen[0] if fallen else "", summary["commit"]
+
+
+def main(options: Options) -> None:
+    rows = sorted(look(run, options) for run in options.runs)
+    with options.output.open("w", newline="") as stream:
+        csv.writer(stream, lineterminator="\n").writerows([COLUMNS, *rows])
+    for row in rows:
+        print(*row)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options))
