@@ -3,8 +3,8 @@
     python algos/ppo_penalty.py --env-id BipedalWalker-v3
 
 PPO: Schulman et al. 2017, arXiv:1707.06347, section 4. Differs from ppo_continuous.py where tagged:
-the loss has beta * KL[old || new] (eq. 8). After an update beta doubles if the KL is above 1.5 times
---kl-target, and halves if it is below --kl-target / 1.5; it stays within 1e-6 and 1e6.
+the loss has beta * KL[old || new] (eq. 8). After an update beta, within 1e-6 and 1e6, doubles if the
+KL is above 1.5 times --kl-target; below --kl-target / 1.5 it falls by a sixth, in the paper by half.
 The parent's deviations hold. --clip-coef clips nothing; with 0.2 the clip acts beside the penalty.
 """
 
@@ -73,6 +73,7 @@ class Args:
     bootstrap_truncation: bool = True  # off: a time limit counts as terminal, a common mistake
     kl_target: float = 0.01  # Penalty: the KL of an update that beta aims at
     init_beta: float = 1.0  # Penalty: weight of the KL in the first update
+    beta_decay: float = 0.84  # Penalty: factor of beta where the KL is too small; the paper's: 0.5
     clip_coef: float = 1e6  # Penalty: epsilon of both clips; so large, they clip nothing
     clip_vloss: bool = False  # clip the change of the value as well
     ent_coef: float = 0.0  # weight of the entropy bonus
@@ -84,7 +85,9 @@ class Args:
         may_be_zero = ("seed", "eval_frequency", "gamma", "gae_lambda", "ent_coef", "vf_coef")
         for name, value in asdict(self).items():
             least = 0 if name in may_be_zero else 1e-9
-            most = 1 if name in ("gamma", "gae_lambda") else 2**32 - 1
+            most = (
+                1 if name in ("gamma", "gae_lambda", "beta_decay") else 2**32 - 1
+            )  # Penalty: it too
             if type(value) in (int, float) and not least <= value <= most:
                 raise ValueError(f"--{name.replace('_', '-')} {value} is not in [{least}, {most}]")
         batch_size = self.num_envs * self.num_steps
@@ -190,9 +193,8 @@ class Agent(nn.Module):
 
     def get_kl(self, old, x):  # Penalty: section 4
         """Mean over rows x (n, obs_dim) of KL[old || new] in nats, old being an earlier agent."""
-        old_policy = Normal(old.actor_mean(x), old.actor_logstd.exp(), False)
-        policy = Normal(self.actor_mean(x), self.actor_logstd.exp(), False)
-        return kl_divergence(old_policy, policy).sum(-1).mean()
+        both = [Normal(one.actor_mean(x), one.actor_logstd.exp(), False) for one in (old, self)]
+        return kl_divergence(*both).sum(-1).mean()
 
     def to_env(self, action):
         action = action.view(-1, *self.action_low.shape)
@@ -252,7 +254,7 @@ def update(agent: Agent, optimizer, args: Args, batch, loss_fn=ppo_loss):
             break
     kl = agent.get_kl(old, batch[0])  # Penalty: of the whole update
     if not args.kl_target / 1.5 <= kl <= 1.5 * args.kl_target:
-        agent.beta.mul_(2.0 if kl > args.kl_target else 0.5).clamp_(1e-6, 1e6)
+        agent.beta.mul_(2.0 if kl > args.kl_target else args.beta_decay).clamp_(1e-6, 1e6)
     return torch.stack(metrics).mean(0)
 
 

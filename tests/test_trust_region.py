@@ -100,9 +100,9 @@ def test_penalty_in_the_loss(penalty):
 
 
 def test_beta_doubles_and_halves(penalty):
-    """Against 0.02: above 0.03 doubled, below 0.01333 halved, in between as it was. Would break: another number in
-    place of 1.5 or 2, the wrong way."""
-    agent, args = make_agent(penalty, kl_target=0.02, init_beta=3.0)
+    """The paper's rule against 0.02: above 0.03 doubled, below 0.01333 halved, in between as it was. Would break:
+    another number in place of 1.5 or 2, the wrong way."""
+    agent, args = make_agent(penalty, kl_target=0.02, init_beta=3.0, beta_decay=0.5)
     found = []
     for kl in (0.031, 0.029, 0.0134, 0.0132, 0.5, 1e-9):
         update_with(penalty, agent, args, torch.tensor(kl))
@@ -110,7 +110,15 @@ def test_beta_doubles_and_halves(penalty):
     assert found == [6, 6, 6, 3, 6, 3]
 
 
-@pytest.mark.parametrize(("kl", "start", "end"), [(1.0, 9e5, 1e6), (0.0, 1.5e-6, 1e-6)])
+def test_beta_falls_slowly(penalty):
+    """Four falls undo a doubling, by default. Would break: a fall by half."""
+    agent, args = make_agent(penalty, kl_target=0.02)
+    for kl in (0.031, 1e-9, 1e-9, 1e-9, 1e-9):
+        update_with(penalty, agent, args, torch.tensor(kl))
+    assert agent.beta.item() == pytest.approx(2 * 0.84**4) == pytest.approx(1, abs=0.005)
+
+
+@pytest.mark.parametrize(("kl", "start", "end"), [(1.0, 9e5, 1e6), (0.0, 1.1e-6, 1e-6)])
 def test_beta_has_limits(penalty, kl, start, end):
     """Would break: a weight of 0 or infinity, from which no factor leads back."""
     agent, args = make_agent(penalty, init_beta=start)
@@ -149,7 +157,7 @@ def test_old_policy_is_the_one_that_acted(penalty):
     assert torch.equal(seen[-1], batch[0]) and not torch.equal(agent.actor_mean[0].weight, before)
 
 
-@pytest.mark.parametrize("flag", ["kl_target", "init_beta"])
+@pytest.mark.parametrize("flag", ["kl_target", "init_beta", "beta_decay"])
 def test_flags_of_the_penalty(penalty, tmp_path, flag):
     """Would break: a target of 0, which no weight reaches."""
     for value in (0, -1e-3, math.nan, math.inf):

@@ -687,12 +687,13 @@ def penalty_weight(subject: Subject) -> Finding:
     wrong, against, total = 0, 0, 0
     for target in (2 * usual, usual / 3):
         trace = Trace(subject, kl_target=target)
+        decay = getattr(trace.updates[0]["agent"].args, "beta_decay", 0.5)
         betas = [float(record["agent"].beta) for record in trace.updates]
         for k, (before, after) in enumerate(itertools.pairwise(betas)):
             share = trace.kl(k) / target
             if min(abs(share - 1.5), abs(share - 1 / 1.5)) < 0.02:
                 continue  # rounding decides
-            factor = 2.0 if share > 1.5 else 0.5 if share < 1 / 1.5 else 1.0
+            factor = 2.0 if share > 1.5 else decay if share < 1 / 1.5 else 1.0
             right = min(max(factor * before, 1e-6), 1e6) if factor != 1 else before
             total += 1
             wrong += abs(after / right - 1) > 1e-3
@@ -709,7 +710,7 @@ def penalty_weight(subject: Subject) -> Finding:
     return differs(
         measured,
         expected,
-        "beta does not double above 1.5 x --kl-target and halve below --kl-target / 1.5",
+        "beta does not double above 1.5 x --kl-target and fall to --beta-decay below --kl-target / 1.5",
     )
 
 
