@@ -1,15 +1,13 @@
 #!/usr/bin/env bash
 # Three ways to keep an update near the policy that acted (docs/trust-region.md): PPO's clip, its penalty on the KL, and
-# TRPO, each with its own defaults, beside sb3-contrib's TRPO on Walker2d-v5. On Pendulum-v1 also rollouts of whole
-# episodes for the latter two (foretold of TRPO: all seeds at -200 or better), a weight of the penalty that falls slowly,
-# and an agent with a fixed scale (covariance 0.5) and reward-to-go of whole episodes. TASKS="Hopper-v5" SEEDS=1-3
-# scripts/trust_region.sh trains a part.
+# TRPO, each with its own defaults, beside sb3-contrib's TRPO on Walker2d-v5. The penalty also by the paper's rule, which
+# halves its weight. On Pendulum-v1 this and TRPO also with rollouts of whole episodes (foretold of TRPO: all seeds at
+# -200 or better), and an agent with a fixed scale (covariance 0.5) and reward-to-go of whole episodes.
+# TASKS="Hopper-v5" SEEDS=1-3 scripts/trust_region.sh trains a part.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 runs="${RUNS:-runs}"
-for name in fixed_scale penalty_slow; do
-  bash scripts/patched.sh "$name" "$runs/notes"
-done
+bash scripts/patched.sh fixed_scale "$runs/notes"
 
 files="algos/ppo_continuous.py algos/ppo_penalty.py algos/trpo_continuous.py"
 whole="--num-envs 10 --num-steps 201 --num-minibatches 30"
@@ -19,13 +17,16 @@ lines() {
     seeds="${SEEDS:-$([ "$task" = Pendulum-v1 ] && echo 1-10 || echo 1-5)}"
     run="--env-ids $task --seeds $seeds -- --total-timesteps 1000000 --device ${DEVICE:-auto}"
     echo "--scripts $files $run"
+    paper="--scripts algos/ppo_penalty.py --tag paper"
     if [ "$task" = Pendulum-v1 ]; then
       echo "--scripts $runs/notes/fixed_scale.py $run $to_go"
-      echo "--scripts $runs/notes/penalty_slow.py $run"
-      echo "--scripts algos/ppo_penalty.py --tag whole-episodes $run $whole"
+      echo "$paper $run --beta-decay 0.5"
+      echo "$paper-whole-episodes $run --beta-decay 0.5 $whole"
       echo "--scripts algos/trpo_continuous.py --tag whole-episodes $run ${whole/30/15}"
+    elif [ "$task" = HalfCheetah-v5 ]; then
+      echo "$paper $run --beta-decay 0.5"
     elif [ "$task" = Walker2d-v5 ]; then
-      echo "--scripts benchmarks/sb3_trpo.py --env-ids $task --seeds ${PEER_SEEDS:-1-3} -- --total-timesteps 1000000"
+      echo "--scripts benchmarks/sb3_trpo.py --env-ids $task --seeds $seeds -- --total-timesteps 1000000"
     fi
   done
 }
