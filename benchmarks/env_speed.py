@@ -31,9 +31,7 @@ STATES = 2000
 class Options:
     seconds: float = 2.0  # of each measurement
     repeats: int = 3  # rounds
-    picture: Path | None = (
-        None  # draw the environments side by side into this file, and measure nothing
-    )
+    picture: Path | None = None  # only draw the environments, side by side, into this file
 
 
 class Peer(gym.Wrapper):

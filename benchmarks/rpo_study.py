@@ -32,9 +32,7 @@ COLOURS = {"ppo": "#0072B2", "rpo": "#D55E00"}  # as everywhere
 
 @dataclass
 class Args:
-    inputs: tyro.conf.Positional[
-        tuple[Path, ...]
-    ]  # long CSVs of scripts/plot.py --export; the last word counts
+    inputs: tyro.conf.Positional[tuple[Path, ...]]  # long CSVs of plot.py --export; the last counts
     figure: Path | None = None  # where to draw the cells, a point for each seed
     over_time: Path | None = None  # where to draw return and entropy over steps
 

@@ -23,15 +23,11 @@ from common import ROOT, check, load  # noqa: E402
 @dataclass
 class Args:
     algo: Literal["PPO", "A2C", "DQN"] = "PPO"  # whose settings are those of ppo_atari.py, ...
-    exp_name: str = (
-        ""  # name of this experiment, part of the run folder's name; default: sb3_ppo, ...
-    )
+    exp_name: str = ""  # part of the run folder's name; default: sb3_ppo, sb3_a2c or sb3_dqn
     env_id: str = "BreakoutNoFrameskip-v4"  # a game of ale-py, by its NoFrameskip id
     seed: int = 1  # seeds Python, NumPy, PyTorch and every environment
     total_timesteps: int = 500_000  # environment steps
-    schedule_timesteps: int = (
-        0  # steps over which the learning rate falls to zero; 0: total_timesteps
-    )
+    schedule_timesteps: int = 0  # the learning rate falls to zero over these; 0: total_timesteps
     buffer_size: int = 0  # steps that DQN's replay holds, 28,224 bytes each; 0: ours
     torch_threads: int = 1  # CPU threads of PyTorch
     eval_episodes: int = 30  # games of the evaluation, one in each of as many environments

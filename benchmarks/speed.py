@@ -102,20 +102,14 @@ ENV_IDS = {
 @dataclass
 class Args:
     suite: Literal["continuous", "discrete", "atari"] = "continuous"  # what is measured
-    env_ids: tuple[
-        str, ...
-    ] = ()  # default: BipedalWalker-v3 and Pendulum-v1, CartPole-v1, or BreakoutNoFrameskip-v4
+    env_ids: tuple[str, ...] = ()  # default: those of the suite, as in benchmarks/README.md
     cases: tuple[str, ...] = ()  # of the suites discrete and Atari, such as DQN; default: all
     repeats: int = 3  # rounds per environment; round r runs every side once, with seed r
     seconds: float = 25.0  # length of a measurement, warm-up not counted
     max_rollout: int = 8192  # most steps per rollout at the Zoo's settings, whose n_steps is cut to it; 0 cuts nothing
-    calibration_steps: int = (
-        0  # steps of our uncounted run that finds how many --seconds take; 0: 50,000, Atari 8,192
-    )
+    calibration_steps: int = 0  # of the run that finds how many --seconds take; 0: 50,000 or 8,192
     device: str = "cpu"  # of every side
-    output: Path | None = (
-        None  # every measurement, in long format; default: here, results/speed.csv or speed_SUITE.csv
-    )
+    output: Path | None = None  # the long CSV; default: here, results/speed.csv or speed_SUITE.csv
 
 
 def with_activation(settings: dict, side: str) -> dict:

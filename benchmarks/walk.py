@@ -32,11 +32,7 @@ STEPS_PER_SECOND = 50  # of the simulation
 class Options:
     runs: tyro.conf.Positional[tuple[Path, ...]]  # run folders of BipedalWalker-v3
     output: Path = Path("benchmarks/results/walk.csv")  # the long CSV
-    noise: tuple[float, ...] = (
-        0.2,
-        0.4,
-        0.6,
-    )  # on actions, standard deviation; they lie in [-1, 1]
+    noise: tuple[float, ...] = (0.2, 0.4, 0.6)  # on actions, in [-1, 1]: standard deviation
     observation_noise: tuple[float, ...] = ()  # standard deviation, in those of each number so far
     hull_mass: tuple[float, ...] = ()  # times the mass and the inertia that the walker learned with
     episodes: int = 100  # for each run and disturbance

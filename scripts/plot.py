@@ -77,9 +77,7 @@ class Options:
     page: bool = False  # also an interactive HTML page of the curves
     figure: Path | None = None  # only draw the learning curves, over steps, into this file
     export: Path | None = None  # write the run folders' results into this long CSV
-    duplicates: Literal["ask", "newest", "oldest"] = (
-        "ask"  # which run of a seed that is there twice
-    )
+    duplicates: Literal["ask", "newest", "oldest"] = "ask"  # of runs of one seed, which
     bins: int = 50  # most points of a run's learning curve
     bootstrap_reps: int = 2000  # resamples behind each interval
     allow_incomplete: bool = False  # average an incomplete set, and mark it
