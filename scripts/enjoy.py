@@ -27,6 +27,9 @@ import torch
 import tyro
 from common import ROOT, check, load, one_line
 
+# of MuJoCo: Gymnasium 1.4 lets these run out of the picture
+FOLLOWED = ("HalfCheetah", "Ant", "Swimmer")
+
 
 @dataclass
 class Options:
@@ -108,9 +111,12 @@ class Stage(gym.vector.VectorWrapper):
 
 @contextmanager
 def rendered(spec, mode: str):
-    """In here the algorithm's make_envs makes this environment with a render mode: by its own id, whose entry in
-    gym.registry asks for one."""
-    gym.registry[spec.id] = replace(spec, kwargs=spec.kwargs | {"render_mode": mode})
+    """In here the algorithm's make_envs makes this environment with a render mode, and a camera that follows: by its
+    own id, whose entry in gym.registry asks for them."""
+    kwargs = spec.kwargs | {"render_mode": mode}
+    if spec.name in FOLLOWED and "mujoco" in str(spec.entry_point):
+        kwargs["camera_name"] = "track"
+    gym.registry[spec.id] = replace(spec, kwargs=kwargs)
     try:
         yield
     finally:

@@ -207,6 +207,19 @@ def test_mujoco_without_gl_names_the_variable(run, tmp_path, monkeypatch, capsys
     gc.collect()
 
 
+@pytest.mark.parametrize("name", ["HalfCheetah-v5", "Ant-v4", "Swimmer-v5", "Walker2d-v5"])
+def test_camera_follows(name):
+    """Would break: a cheetah that has left the picture after a second. The camera's name is one that the task has."""
+    with enjoy.rendered(gym.spec(name), "rgb_array"):
+        given = gym.spec(name).kwargs
+    assert given["render_mode"] == "rgb_array"
+    assert ("camera_name" in given) == (name != "Walker2d-v5")
+    assert "camera_name" not in gym.spec(name).kwargs
+    if "camera_name" in given:
+        with gym.make(name) as env:
+            assert env.unwrapped.model.camera(given["camera_name"]).id >= 0
+
+
 @pytest.mark.parametrize("name", ["ppo", "dqn", "reinforce"])
 def test_discrete_actions(name, tmp_path, capsys):
     """Would break: an Agent of other parameters that cannot be rebuilt; best.pt that cannot be played; draws that are
