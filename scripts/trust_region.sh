@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Three ways to keep an update near the policy that acted (docs/trust-region.md): PPO's clip, its penalty on the KL, and
 # TRPO, each with its own defaults, beside sb3-contrib's TRPO on Walker2d-v5. The penalty also by the paper's rule, which
-# halves its weight. On Pendulum-v1 this and TRPO also with rollouts of whole episodes (foretold of TRPO: all seeds at
-# -200 or better), and an agent with a fixed scale (covariance 0.5) and reward-to-go of whole episodes.
-# TASKS="Hopper-v5" SEEDS=1-3 scripts/trust_region.sh trains a part.
+# halves its weight. On Pendulum-v1 this also with a tenth of the target, and, like TRPO, with rollouts of whole episodes
+# (foretold of TRPO: all seeds at -200 or better); and an agent with a fixed scale (covariance 0.5) and reward-to-go of
+# whole episodes. TASKS="Hopper-v5" SEEDS=1-3 scripts/trust_region.sh trains a part.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 runs="${RUNS:-runs}"
@@ -21,6 +21,7 @@ lines() {
     if [ "$task" = Pendulum-v1 ]; then
       echo "--scripts $runs/notes/fixed_scale.py $run $to_go"
       echo "$paper $run --beta-decay 0.5"
+      echo "$paper-small-target $run --beta-decay 0.5 --kl-target 0.001"
       echo "$paper-whole-episodes $run --beta-decay 0.5 $whole"
       echo "--scripts algos/trpo_continuous.py --tag whole-episodes $run ${whole/30/15}"
     elif [ "$task" = HalfCheetah-v5 ]; then

@@ -819,32 +819,41 @@ def test_tables_of_results():
         assert row["ours, training"] == run["train_return_last100"]
         assert peers[row["task"]]["seeds"] == "2"
         assert peers[row["task"]]["worst and best run"] == row["Stable-Baselines3, both runs"]
-    found = {row["exp_name"]: row for row in table("benchmarks/curves/trust_region.md")}
-    names = (
-        "seeds",
-        "eval_return_mean: mean [95 %]",
-        "worst and best run",
-        "train_return_last100",
-        "wall_time_s",
-    )
-    for row in table("docs/trust-region.md", 2):
-        run = found.pop(re.search("`(.*)`", row.pop("agent"))[1])
-        assert list(row.values()) == [run[name] for name in names]
-    assert not found
-    found = {row["exp_name"]: row for row in table("benchmarks/curves/penalty_pendulum.md")}
-    rows = results.read_csv(ROOT / "benchmarks/results/penalty_pendulum.csv")
+    mean, ends = "eval_return_mean: mean [95 %]", "worst and best run"
+    runs = table("benchmarks/curves/trust_region.md") + table("benchmarks/curves/fixed_scale.md")
+    found = {(row["env_id"], row["exp_name"]): row for row in runs}
+    files = {"clip": "ppo_continuous", "penalty": "ppo_penalty", "trust region": "trpo_continuous"}
+    for row in table("docs/trust-region.md"):
+        for column, name in files.items():
+            run = found[row["task"], name]
+            assert (row[column], row["seeds"]) == (run[mean], run["seeds"])
+    rows = [
+        row
+        for name in ("trust_region", "fixed_scale")
+        for row in results.read_csv(ROOT / f"benchmarks/results/{name}.csv")
+        if row.env_id == "Pendulum-v1" and row.metric == "eval_return_mean"
+    ]
+    pendulum = {name: run for (task, name), run in found.items() if task == "Pendulum-v1"}
     for row in table("docs/trust-region.md", 3):
-        name = re.search("`(.*)`", row["the penalty on Pendulum-v1, seeds 1 to 5"])[1]
+        name = re.search("`(.*)`", row["Pendulum-v1"])[1]
+        run = pendulum.pop(name)
+        assert (row["evaluation: mean [95 %]"], row[ends]) == (run[mean], run[ends])
+        good = [x.value >= -200 for x in rows if x.exp_name == name]
+        assert row["-200 or better"] == f"{sum(good)} of {len(good)}"
+    assert not pendulum
+    found = {row["exp_name"]: row for row in table("benchmarks/curves/penalty_pendulum.md")}
+    with (ROOT / "benchmarks/penalty_kl.csv").open() as stream:
+        updates = list(csv.DictReader(stream))
+    for row in table("docs/trust-region.md", 4):
+        name = re.search("`(.*)`", row["the penalty, seeds 1 to 5"])[1]
+        mine = [x for x in updates if x["exp_name"] == name and int(x["seed"]) <= 5]
         run = found.pop(name)
-        assert row["evaluation: mean [95 %]"] == run["eval_return_mean: mean [95 %]"]
-        assert row["worst and best run"] == run["worst and best run"]
-        late = [
-            x
-            for x in rows
-            if x.exp_name == name and x.metric == "charts/episodic_return" and x.step > 250_000
-        ]
-        fallen = {x.seed for x in late if x.value < -400}
-        assert row["runs that fall below -400"] == f"{len(fallen)} of 5"
+        assert len(mine) == 5 and row["evaluation: mean [95 %]"] == run[mean]
+        assert row["runs that fall"] == f"{sum(x['first_fall'] != '' for x in mine)} of 5"
+        above = sum(int(x["above"]) for x in mine)
+        assert row["updates above 0.1"] == f"{above} of {sum(int(x['updates']) for x in mine)}"
+        largest = sorted(float(x["largest_kl"]) for x in mine)
+        assert row["largest update, nats"] == f"{largest[0]:.2f} to {largest[-1]:.2f}"
     assert not found
     found = table("benchmarks/curves/curiosity.md")
     found = {

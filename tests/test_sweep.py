@@ -259,7 +259,7 @@ DECLARED += [("continuous", 80), ("mujoco_published", 49), ("ppo_vs_rpo", 180), 
 DECLARED += [("rpo_study", 399)]
 DECLARED += [("augmentation", 20), ("curiosity", 60), ("settings_search", 30), ("arm", 80)]
 DECLARED += [("curiosity_causes", 200)]
-DECLARED += [("time_to_return", 60), ("trust_region", 125)]
+DECLARED += [("time_to_return", 60), ("trust_region", 135)]
 
 
 FEWER = {"augmentation": "AcrobotSwingup-v1"}  # 64 tasks of dm_control take seconds to be made
