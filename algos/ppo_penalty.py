@@ -85,9 +85,7 @@ class Args:
         may_be_zero = ("seed", "eval_frequency", "gamma", "gae_lambda", "ent_coef", "vf_coef")
         for name, value in asdict(self).items():
             least = 0 if name in may_be_zero else 1e-9
-            most = (
-                1 if name in ("gamma", "gae_lambda", "beta_decay") else 2**32 - 1
-            )  # Penalty: it too
+            most = 1 if name in ("gamma", "gae_lambda") else 2**32 - 1
             if type(value) in (int, float) and not least <= value <= most:
                 raise ValueError(f"--{name.replace('_', '-')} {value} is not in [{least}, {most}]")
         batch_size = self.num_envs * self.num_steps
