@@ -845,8 +845,9 @@ def test_tables_of_results():
     with (ROOT / "benchmarks/penalty_kl.csv").open() as stream:
         updates = list(csv.DictReader(stream))
     for row in table("docs/trust-region.md", 4):
-        name = re.search("`(.*)`", row["the penalty, seeds 1 to 5"])[1]
+        name = re.search("[(]`(.*)`", row["the penalty, seeds 1 to 5"])[1]
         mine = [x for x in updates if x["exp_name"] == name and int(x["seed"]) <= 5]
+        mine = [x for x in mine if x["env_id"] == "Pendulum-v1"]
         run = found.pop(name)
         assert len(mine) == 5 and row["evaluation: mean [95 %]"] == run[mean]
         assert row["runs that fall"] == f"{sum(x['first_fall'] != '' for x in mine)} of 5"
@@ -854,6 +855,16 @@ def test_tables_of_results():
         assert row["updates above 0.1"] == f"{above} of {sum(int(x['updates']) for x in mine)}"
         largest = sorted(float(x["largest_kl"]) for x in mine)
         assert row["largest update, nats"] == f"{largest[0]:.2f} to {largest[-1]:.2f}"
+    page = (ROOT / "docs/trust-region.md").read_text()
+    medians = defaultdict(list)
+    for x in updates:
+        if int(x["seed"]) <= 5:
+            medians[x["exp_name"], x["env_id"]].append(float(x["median_kl"]))
+    medians = {key: f"{np.median(values):.4f}" for key, values in medians.items()}
+    for name in ("ppo_penalty", "ppo_penalty-paper-small-target"):
+        assert medians[name, "Pendulum-v1"] in page
+    for name in ("ppo_penalty", "ppo_penalty-paper"):
+        assert medians[name, "HalfCheetah-v5"] in page
     assert not found
     found = table("benchmarks/curves/curiosity.md")
     found = {
