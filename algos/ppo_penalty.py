@@ -27,7 +27,7 @@ import numpy as np
 import torch
 import torch.nn as nn
 import tyro
-from torch.distributions import Normal, kl_divergence  # Penalty: the latter
+from torch.distributions import Normal
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
@@ -85,7 +85,7 @@ class Args:
         may_be_zero = ("seed", "eval_frequency", "gamma", "gae_lambda", "ent_coef", "vf_coef")
         for name, value in asdict(self).items():
             least = 0 if name in may_be_zero else 1e-9
-            most = 1 if name in ("gamma", "gae_lambda") else 2**32 - 1
+            most = 1 if name in ("gamma", "gae_lambda", "beta_decay") else 2**32 - 1  # Penalty: too
             if type(value) in (int, float) and not least <= value <= most:
                 raise ValueError(f"--{name.replace('_', '-')} {value} is not in [{least}, {most}]")
         batch_size = self.num_envs * self.num_steps
@@ -192,7 +192,7 @@ class Agent(nn.Module):
     def get_kl(self, old, x):  # Penalty: section 4
         """Mean over rows x (n, obs_dim) of KL[old || new] in nats, old being an earlier agent."""
         both = [Normal(one.actor_mean(x), one.actor_logstd.exp(), False) for one in (old, self)]
-        return kl_divergence(*both).sum(-1).mean()
+        return torch.distributions.kl_divergence(*both).sum(-1).mean()
 
     def to_env(self, action):
         action = action.view(-1, *self.action_low.shape)

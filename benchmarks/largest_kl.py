@@ -3,9 +3,9 @@
     python benchmarks/largest_kl.py runs/Pendulum-v1__* --output benchmarks/penalty_kl.csv
 
 Of run folders of a file that logs losses/approx_kl, the mean over an update's minibatches, in nats. A fall is a mean
-training return of 1/50 of the run (20,000 of 1M steps) below --fall, after --after steps. The largest update is looked
-for between --after and the first fall, or the end where there is none: what came after a fall is no reason for it. A
-row for each run; no fall is an empty field.
+training return of 1/50 of the run (20,000 of 1M steps) below --fall, after --after steps; it begins with the first
+return below that in there. Updates are those between --after and the first fall, or the end where there is none: what
+came after a fall is no reason for it. A row for each run; no fall is an empty field.
 """
 
 import csv
@@ -32,7 +32,7 @@ class Options:
     output: Path = Path("largest_kl.csv")  # the CSV
     after: int = 250_000  # steps that a run has for learning, before a fall is one
     fall: float = -400  # returns below are a fall
-    above: float = 0.1  # updates with a larger KL are counted, of the whole run
+    above: float = 0.1  # updates with a larger KL are counted
 
 
 def look(run: Path, options: Options) -> tuple:
@@ -46,15 +46,15 @@ def look(run: Path, options: Options) -> tuple:
     for step, _, value in scalars[CURVE]:
         bins[step // size].append((step, value))
     fallen = [
-        min(step for step, _ in points)
+        min(step for step, value in points if value < options.fall)
         for place, points in sorted(bins.items())
         if place * size >= options.after and fmean(value for _, value in points) < options.fall
     ]
-    end = fallen[0] + size if fallen else summary["global_step"]
-    updates = [(value, step) for step, _, value in scalars[KL]]
-    largest, step = max(pair for pair in updates if options.after <= pair[1] <= end)
-    sizes = [value for value, _ in updates]
-    above = sum(value > options.above for value in sizes)
+    end = fallen[0] if fallen else summary["global_step"]
+    updates = [(kl, step) for step, _, kl in scalars[KL] if options.after <= step <= end]
+    largest, step = max(updates)
+    sizes = [kl for kl, _ in updates]
+    above = sum(kl > options.above for kl in sizes)
     key = summary["args"]["exp_name"], summary["env_id"], summary["seed"]
     found = len(sizes), f"{median(sizes):.4g}", above, f"{largest:.4g}", step
     return *key, *found, fallen[0] if fallen else "", summary["commit"]

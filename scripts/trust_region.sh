@@ -10,7 +10,8 @@ runs="${RUNS:-runs}"
 bash scripts/patched.sh fixed_scale "$runs/notes"
 
 files="algos/ppo_continuous.py algos/ppo_penalty.py algos/trpo_continuous.py"
-whole="--num-envs 10 --num-steps 201 --num-minibatches 30"
+rollout="--num-envs 10 --num-steps 201"
+whole="$rollout --num-minibatches 30"
 to_go="$whole --gae-lambda 1 --no-bootstrap-truncation --init-std 0.7071"
 lines() {
   for task in ${TASKS:-Pendulum-v1 HalfCheetah-v5 Hopper-v5 Walker2d-v5}; do
@@ -23,7 +24,7 @@ lines() {
       echo "$paper $run --beta-decay 0.5"
       echo "$paper-small-target $run --beta-decay 0.5 --kl-target 0.001"
       echo "$paper-whole-episodes $run --beta-decay 0.5 $whole"
-      echo "--scripts algos/trpo_continuous.py --tag whole-episodes $run ${whole/30/15}"
+      echo "--scripts algos/trpo_continuous.py --tag whole-episodes $run $rollout --num-minibatches 15"
     elif [ "$task" = HalfCheetah-v5 ]; then
       echo "$paper $run --beta-decay 0.5"
     elif [ "$task" = Walker2d-v5 ]; then

@@ -861,11 +861,47 @@ def test_tables_of_results():
         if int(x["seed"]) <= 5:
             medians[x["exp_name"], x["env_id"]].append(float(x["median_kl"]))
     medians = {key: f"{np.median(values):.4f}" for key, values in medians.items()}
-    for name in ("ppo_penalty", "ppo_penalty-paper-small-target"):
-        assert medians[name, "Pendulum-v1"] in page
-    for name in ("ppo_penalty", "ppo_penalty-paper"):
-        assert medians[name, "HalfCheetah-v5"] in page
+    page = " ".join(page.split())
+    names = ("ppo_penalty", "ppo_penalty-paper", "ppo_penalty-paper-small-target")
+    small, halved, tenth = (medians[name, "Pendulum-v1"] for name in names)
+    words = (
+        f"the median update has {small} nats, with beta halved {halved}. The control, beta halved"
+    )
+    assert f"{words} with `--kl-target 0.001`, has {tenth}." in page
+    small, halved = (medians[name, "HalfCheetah-v5"] for name in names[:2])
+    assert f"a median of {small} against {halved}" in page
     assert not found
+    with (ROOT / "benchmarks/curves/trust_region_comparisons.csv").open() as stream:
+        pairs = list(csv.DictReader(stream))
+    with (ROOT / "benchmarks/curves/trpo_pendulum_comparisons.csv").open() as stream:
+        pairs += csv.DictReader(stream)
+    said = {
+        ("Pendulum-v1", "ppo_penalty", "ppo_continuous"): "the clip by {} {}",
+        ("Pendulum-v1", "trpo_continuous", "ppo_penalty"): "TRPO by {} {}",
+        ("Pendulum-v1", "ppo_penalty-paper", "ppo_penalty"): "with beta halved by {} {}",
+        ("Walker2d-v5", "trpo_continuous", "sb3_trpo"): "Ours is {} {} behind",
+        ("HalfCheetah-v5", "ppo_penalty-paper", "ppo_penalty"): "has 5282, {} {} less",
+        (
+            "Pendulum-v1",
+            "trpo_continuous-whole-episodes",
+            "trpo_continuous",
+        ): "{} behind on average, {}",
+    }
+    for key, words in said.items():
+        (pair,) = (x for x in pairs if (x["env_id"], x["exp_name"], x["against"]) == key)
+        value, low, high = (float(pair[name]) for name in ("difference", "low", "high"))
+        if value < 0:
+            value, low, high = -value, -high, -low
+        assert words.format(f"{value:.0f}", f"[{low:.0f}, {high:.0f}]") in page
+    scores = defaultdict(dict)
+    for x in rows:
+        scores[x.exp_name][x.seed] = x.value
+    means = []
+    for name in ("ppo_continuous", "trpo_continuous", "ppo_penalty-paper"):
+        ahead = [scores["ppo_penalty"][seed] - scores[name][seed] for seed in range(6, 11)]
+        assert min(ahead) > 0
+        means.append(f"{np.mean(ahead):.0f}")
+    assert "by {}, {} and {} on average".format(*means) in page
     found = table("benchmarks/curves/curiosity.md")
     found = {
         (row["env_id"], row["exp_name"]): row["eval_return_mean: mean [95 %]"] for row in found

@@ -159,8 +159,8 @@ def test_old_policy_is_the_one_that_acted(penalty):
 
 @pytest.mark.parametrize("flag", ["kl_target", "init_beta", "beta_decay"])
 def test_flags_of_the_penalty(penalty, tmp_path, flag):
-    """Would break: a target of 0, which no weight reaches."""
-    for value in (0, -1e-3, math.nan, math.inf):
+    """Would break: a target of 0, which no weight reaches; a beta that rises where it should fall."""
+    for value in (0, -1e-3, math.nan, math.inf) + (1.01,) * (flag == "beta_decay"):
         with pytest.raises(ValueError, match="--" + flag.replace("_", "-")):
             tiny(penalty, tmp_path, **{flag: value})
 
@@ -437,8 +437,8 @@ def test_largest_update_before_a_fall(tmp_path):
     """Would break: an update of after the fall, or of before the run had learned, taken for the largest one."""
     largest_kl = load_path(ROOT / "benchmarks" / "largest_kl.py")
     run = tmp_path / "run"
-    returns = {50_000: -900, 260_000: -150, 500_000: -450, 990_000: -150}
-    sizes = {50_000: 5.0, 260_000: 0.3, 500_000: 0.05, 990_000: 2.0}
+    returns = {50_000: -900, 260_000: -150, 501_000: -200, 505_000: -900, 510_000: -500}
+    sizes = {50_000: 5.0, 260_000: 0.3, 501_000: 0.05, 505_000: 0.2, 510_000: 2.0}
     with SummaryWriter(run) as writer:
         for step in returns:
             writer.add_scalar("losses/approx_kl", sizes[step], step)
@@ -447,6 +447,6 @@ def test_largest_update_before_a_fall(tmp_path):
     summary |= {"total_timesteps": 1_000_000, "global_step": 1_000_000}
     (run / "summary.json").write_text(json.dumps(summary))
     row = largest_kl.look(run, largest_kl.Options((run,)))
-    assert row == ("x", "Pendulum-v1", 3, 4, "1.15", 3, "0.3", 260_000, 500_000, "abc")
-    calm = largest_kl.look(run, largest_kl.Options((run,), fall=-500, above=1.0))
-    assert calm[5:9] == (2, "2", 990_000, "")
+    assert row == ("x", "Pendulum-v1", 3, 3, "0.2", 2, "0.3", 260_000, 505_000, "abc")
+    calm = largest_kl.look(run, largest_kl.Options((run,), fall=-600, above=1.0))
+    assert calm[3:9] == (4, "0.25", 1, "2", 510_000, "")
