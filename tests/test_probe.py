@@ -181,8 +181,8 @@ def test_check_of_another_kind(tmp_path):
 
 
 def test_page_names_every_check():
-    """Would break: docs/probe.md left behind by the checks or the kinds of files."""
-    page = (ROOT / "docs" / "probe.md").read_text()
+    """Would break: docs/probe-checks.md left behind by the checks or the kinds of files."""
+    page = (ROOT / "docs" / "probe-checks.md").read_text()
     rows = []
     for name, check in probe.CHECKS.items():
         kinds = " ".join(sorted(check.kinds)) or "all"
