@@ -66,9 +66,9 @@ class Args:
     tau: float = 1.0  # share of the online network in an update of the target network
     target_network_frequency: int = 500  # steps between two updates of the target network
     batch_size: int = 128  # transitions of an update
-    start_e: float = 1.0  # epsilon, the share of random actions, at the start
+    start_e: float = 1.0  # epsilon, the share of random actions, until learning starts
     end_e: float = 0.05  # epsilon at the end
-    exploration_fraction: float = 0.2  # part of total_timesteps over which it falls linearly
+    exploration_fraction: float = 0.2  # part of total_timesteps over which it then falls linearly
     learning_starts: int = 1000  # steps that the replay must hold before the first update
     train_frequency: int = 4  # steps between two updates
     double_dqn: bool = False  # the online network picks the action that the target network values
@@ -336,8 +336,8 @@ def train(args: Args, stop=()) -> dict:
         while global_step // period == first_step // period and global_step < args.total_timesteps:
             # Act
             row_step = global_step
-            fraction = global_step / max(args.exploration_fraction * args.total_timesteps, 1)
-            epsilon = args.start_e + min(fraction, 1) * (args.end_e - args.start_e)
+            end = args.learning_starts + args.exploration_fraction * args.total_timesteps
+            epsilon = np.interp(row_step, [args.learning_starts, end], [args.start_e, args.end_e])
             with torch.inference_mode():
                 action = agent.get_action(torch.from_numpy(obs).to(device), epsilon).numpy()
             valid = ~done  # not a reset row

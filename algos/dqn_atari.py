@@ -3,7 +3,7 @@
     python algos/dqn_atari.py --env-id PongNoFrameskip-v4
 
 DQN: Mnih et al. 2015, Nature 518:529. Double DQN: van Hasselt et al. 2016, arXiv:1509.06461.
-1. Orthogonal initialisation, Adam in place of RMSprop, gradients clipped; CleanRL's schedules.
+1. Orthogonal initialisation, Adam in place of RMSprop, gradients clipped; CleanRL's numbers.
 2. Many environments: the steps of all of them count for the schedules and --train-frequency.
 3. The replay holds each frame of 84 x 84 once, in place of the 8 frames of a transition.
 4. A lost life is terminal for the learner, but the game goes on, after a no-op, FIRE and action 2.
@@ -64,9 +64,9 @@ class Args:
     tau: float = 1.0  # share of the online network in an update of the target network
     target_network_frequency: int = 1000  # steps between two updates of the target network
     batch_size: int = 32  # transitions of an update
-    start_e: float = 1.0  # epsilon, the share of random actions, at the start
+    start_e: float = 1.0  # epsilon, the share of random actions, until learning starts
     end_e: float = 0.01  # epsilon at the end
-    exploration_fraction: float = 0.1  # part of total_timesteps over which it falls linearly
+    exploration_fraction: float = 0.1  # part of total_timesteps over which it then falls linearly
     learning_starts: int = 80_000  # steps that the replay must hold before the first update
     train_frequency: int = 4  # steps between two updates
     clip_reward: bool = True  # learn from the sign of the reward
@@ -384,8 +384,8 @@ def train(args: Args, stop=()) -> dict:
         while global_step // period == first_step // period and global_step < args.total_timesteps:
             # Act
             row_step = global_step
-            fraction = global_step / max(args.exploration_fraction * args.total_timesteps, 1)
-            epsilon = args.start_e + min(fraction, 1) * (args.end_e - args.start_e)
+            end = args.learning_starts + args.exploration_fraction * args.total_timesteps
+            epsilon = np.interp(row_step, [args.learning_starts, end], [args.start_e, args.end_e])
             with torch.inference_mode():
                 action = agent.get_action(torch.from_numpy(obs).to(device), epsilon).numpy()
             next_obs, reward, terminated, truncated, info = envs.step(action)

@@ -17,6 +17,7 @@ from probing.subject import (
     check,
     compare,
     differs,
+    epsilon_after,
     gradient,
     largest,
     passes,
@@ -228,7 +229,7 @@ def exploration(subject: Subject) -> Finding:
 
 @check("train", of="q-learning")
 def epsilon_schedule(subject: Subject) -> Finding:
-    """Epsilon at every step of the training."""
+    """Epsilon at every step of the training: as at the start until learning does, then linear."""
     trace = subject.trace
     if any(epsilon is None for epsilon in trace.epsilons) or not trace.epsilons:
         raise Unable("Agent.get_action takes no epsilon")
@@ -241,15 +242,12 @@ def epsilon_schedule(subject: Subject) -> Finding:
             "actions are drawn more or less often than once a step",
         )
     args, every = trace.args, [0, *trace.steps]
-    single = [
-        min(k / (args.exploration_fraction * args.total_timesteps), 1) for k in range(len(right))
-    ]
-    single = [args.start_e + share * (args.end_e - args.start_e) for share in single]
-    mistakes = (
-        {"the exploration counts the steps of one environment only": single}
-        if every[-1] > 2 * len(single)
-        else {}
-    )
+    mistakes = {}
+    if every[-1] > 2 * len(right):
+        single = [epsilon_after(args, k) for k in range(len(right))]
+        mistakes["the exploration counts the steps of one environment only"] = single
+    early = [epsilon_after(args, step + args.learning_starts) for step in every[: len(right)]]
+    mistakes["epsilon falls from the first step on, before anything is learned"] = early
     question = "epsilon does not fall linearly from --start-e to --end-e over --exploration-fraction of the steps"
     return compare(ours, right, mistakes, {}, question)
 

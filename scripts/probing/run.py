@@ -23,6 +23,7 @@ from probing.subject import (
     broken,
     check,
     differs,
+    epsilon_after,
     largest,
     memory,
     passes,
@@ -646,10 +647,7 @@ def resuming(subject: Subject) -> Finding:
         if finding:
             return finding
     if "q-learning" in subject.kinds and after.epsilons and after.epsilons[0] is not None:
-        share = after.args.exploration_fraction * after.args.total_timesteps
-        right = after.args.start_e + min(first.summary["global_step"] / share, 1) * (
-            after.args.end_e - after.args.start_e
-        )
+        right = epsilon_after(after.args, first.summary["global_step"])
         if abs(float(after.epsilons[0]) - right) > 1e-3:
             return differs(
                 f"epsilon {float(after.epsilons[0]):.3f}",

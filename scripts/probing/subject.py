@@ -838,10 +838,14 @@ class Trace:
         return np.cumsum([truth["valid"].sum() for truth in self.truth]).tolist()
 
     def epsilon(self, k: int) -> float:
-        """The right exploration rate at step k of all environments: linear over --exploration-fraction of the run."""
-        args, step = self.args, [0, *self.steps][k]
-        share = min(step / (args.exploration_fraction * args.total_timesteps), 1)
-        return args.start_e + share * (args.end_e - args.start_e)
+        """The right exploration rate at step k of all environments: see epsilon_after."""
+        return epsilon_after(self.args, [0, *self.steps][k])
+
+
+def epsilon_after(args, step: int) -> float:
+    """--start-e until --learning-starts, then linear to --end-e over --exploration-fraction of the run."""
+    share = (step - args.learning_starts) / (args.exploration_fraction * args.total_timesteps)
+    return args.start_e + min(max(share, 0), 1) * (args.end_e - args.start_e)
 
 
 def gaussian_kl(old_mean, old_std, mean, std) -> torch.Tensor:
