@@ -29,6 +29,7 @@ class Args:
     total_timesteps: int = 500_000  # environment steps
     schedule_timesteps: int = 0  # the learning rate falls to zero over these; 0: total_timesteps
     buffer_size: int = 0  # steps that DQN's replay holds, 28,224 bytes each; 0: ours
+    rms_eps: float = 0.0  # of A2C's RMSprop, under the root; 0: ours
     torch_threads: int = 1  # CPU threads of PyTorch
     eval_episodes: int = 30  # games of the evaluation, one in each of as many environments
     runs_dir: str = "runs"  # the run folder is created in here
@@ -41,7 +42,10 @@ def ours(algo: str, env_id: str, total_timesteps: int, schedule_timesteps: int) 
     flags = asdict(load(ROOT / "algos" / f"{algo.lower()}_atari.py").Args())
     settings = identical_case(env_id, algo, flags)
     if algo == "DQN":
-        settings["exploration_fraction"] = flags["exploration_fraction"]
+        # ours falls from --learning-starts on, its own from 0: the same line, drawn back to 0, where it acts at random
+        share, waits = flags["exploration_fraction"], flags["learning_starts"] / total_timesteps
+        settings["exploration_fraction"] = waits + share
+        settings["exploration_initial_eps"] += (flags["start_e"] - flags["end_e"]) * waits / share
         return settings
     assert flags["anneal_lr"], "the schedule below is ours with --anneal-lr"
     start, rollout = settings["learning_rate"], settings["n_envs"] * settings["n_steps"]
@@ -91,6 +95,8 @@ def train(args: Args) -> dict:
     envs = make_envs(settings.pop("n_envs"), args.seed)
     if args.algo == "DQN" and args.buffer_size:
         settings["buffer_size"] = args.buffer_size
+    if args.algo == "A2C" and args.rms_eps:
+        settings["policy_kwargs"]["optimizer_kwargs"]["eps"] = args.rms_eps
 
     def evaluation(model) -> list[float]:
         model.exploration_rate = load(ROOT / "algos" / "dqn_atari.py").Args().eval_e  # DQN's

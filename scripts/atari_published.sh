@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # PPO, A2C and DQN with their published settings on Breakout and Pong, beside stable-baselines3's with the same ones, for
-# equal steps (docs/atari.md). PPO without value clipping: stable-baselines3's is another. DQN's replays hold 100,000
-# steps. TASKS=PongNoFrameskip-v4 SEEDS=1-3 scripts/atari_published.sh trains a part.
+# equal steps (docs/atari.md), all in float32. PPO without value clipping: stable-baselines3's is another. A2C also with
+# an epsilon of 1e-8. DQN's replays hold 100,000 steps.
+# TASKS=PongNoFrameskip-v4 SEEDS=1-3 scripts/atari_published.sh trains a part.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,13 +11,15 @@ gradient="$both --seeds ${SEEDS:-1-5} --scripts"
 values="$both --seeds ${DQN_SEEDS:-1-3} --scripts"
 flags="--total-timesteps ${TIMESTEPS:-500000} --torch-threads 1"
 replay="--buffer-size 100000"
-device="--device ${DEVICE:-auto}"
+ours="--device ${DEVICE:-auto} --precision float32" small="--rms-eps 1e-8"
 
 python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --runs-dir "${RUNS:-runs}" "$@" --jobs - <<JOBS
-$gradient algos/ppo_atari.py -- $flags $device --no-clip-vloss
+$gradient algos/ppo_atari.py -- $flags $ours --no-clip-vloss
 $gradient benchmarks/sb3_atari.py --tag ppo -- $flags --algo PPO
-$gradient algos/a2c_atari.py -- $flags $device
+$gradient algos/a2c_atari.py -- $flags $ours
 $gradient benchmarks/sb3_atari.py --tag a2c -- $flags --algo A2C
-$values algos/dqn_atari.py -- $flags $device $replay
+$gradient algos/a2c_atari.py --tag small-eps -- $flags $ours $small
+$gradient benchmarks/sb3_atari.py --tag a2c-small-eps -- $flags --algo A2C $small
+$values algos/dqn_atari.py -- $flags $ours $replay
 $values benchmarks/sb3_atari.py --tag dqn -- $flags --algo DQN $replay
 JOBS

@@ -165,13 +165,21 @@ def test_sb3_gets_our_settings_on_atari(sb3_atari):
         "n_steps": 5,
         "vf_coef": 0.5,
     }  # of the whole squared error
-    dqn = sb3_atari.ours("DQN", "BreakoutNoFrameskip-v4", 4096, 4096)
+    from stable_baselines3.common.utils import LinearSchedule
+
+    dqn = sb3_atari.ours("DQN", "BreakoutNoFrameskip-v4", 800_000, 800_000)
+    names = ("exploration_initial_eps", "exploration_final_eps", "exploration_fraction")
+    schedule = LinearSchedule(*(dqn[name] for name in names))
+    epsilons = [schedule(1 - step / 800_000) for step in (80_000, 120_000, 160_000, 200_000)]
+    assert epsilons == pytest.approx(
+        [1.0, 0.505, 0.01, 0.01]
+    )  # as --learning-starts, then over 10 %
+    del dqn["exploration_initial_eps"], dqn["exploration_fraction"]
     assert dqn.pop("optimize_memory_usage") and dqn.pop("replay_buffer_kwargs")
     assert dqn == {
         "gamma": 0.99, "max_grad_norm": 10.0, "learning_rate": 1e-4, "n_envs": 8, "tau": 1.0, "batch_size": 32,
         "buffer_size": 1_000_000, "learning_starts": 80_000, "target_update_interval": 1000, "train_freq": 1,
-        "gradient_steps": 2, "exploration_fraction": 0.1, "exploration_initial_eps": 1.0,
-        "exploration_final_eps": 0.01,
+        "gradient_steps": 2, "exploration_final_eps": 0.01,
     }  # fmt: skip
 
 

@@ -254,7 +254,7 @@ printf '%s\\n' "$@" > {folder}/words; cat > {folder}/lines
 """
 
 
-DECLARED = [("atari", 27), ("atari_published", 52), ("atari_mistakes", 12), ("classic", 112)]
+DECLARED = [("atari", 27), ("atari_published", 72), ("atari_mistakes", 12), ("classic", 112)]
 DECLARED += [("continuous", 80), ("mujoco_published", 49), ("ppo_vs_rpo", 180), ("rpo_paper", 60)]
 DECLARED += [("rpo_study", 399)]
 DECLARED += [("augmentation", 20), ("curiosity", 60), ("settings_search", 30), ("arm", 80)]
