@@ -3,9 +3,9 @@
     python algos/ppo_drac.py --env-id WalkerWalk-v1
 
 DrAC: Raileanu et al. 2021, arXiv:2006.12862. Differs from ppo_continuous.py where tagged: the loss
-has --aug-coef * (KL[pi(x) || pi(f(x))] + (V(x) - V(f(x)))^2), with pi(x) and V(x) as fixed targets. f
-scales each row of a minibatch by its own z ~ Uniform[--amplitude-low, --amplitude-high], as in
-ppo_rad.py. Their code draws one action for the KL and halves the square. Else as in the parent.
+has --aug-coef * (KL[pi(x) || pi(f(x))] + (V(x) - V(f(x)))^2), pi(x) and V(x) being fixed targets. f
+scales each row of a minibatch by its own z ~ Uniform[--amplitude-low, --amplitude-high]. Their code
+draws one action for the KL, halves the square, and weighs it 0.1, with standardised advantages.
 """
 
 import argparse
@@ -70,7 +70,7 @@ class Args:
     norm_reward: bool = True  # divide rewards by the running deviation of the discounted return
     norm_adv: bool = False  # standardise the advantages of each minibatch
     bootstrap_truncation: bool = True  # off: a time limit counts as terminal, a common mistake
-    aug_coef: float = 0.1  # DrAC: weight of the invariance to a scale of the observation; 0 is PPO
+    aug_coef: float = 0.01  # DrAC: weight of the invariance to a scale of the observation; 0 is PPO
     amplitude_low: float = 0.6  # DrAC: the least factor of an observation
     amplitude_high: float = 1.2  # DrAC: and the largest
     clip_coef: float = 0.2  # epsilon of the clipped surrogate, and of --clip-vloss

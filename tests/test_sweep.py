@@ -257,12 +257,9 @@ printf '%s\\n' "$@" > {folder}/words; cat > {folder}/lines
 DECLARED = [("atari", 27), ("atari_published", 72), ("atari_mistakes", 12), ("classic", 112)]
 DECLARED += [("continuous", 80), ("mujoco_published", 49), ("ppo_vs_rpo", 180), ("rpo_paper", 60)]
 DECLARED += [("rpo_study", 399)]
-DECLARED += [("augmentation", 20), ("curiosity", 60), ("settings_search", 30), ("arm", 80)]
+DECLARED += [("augmentation", 43), ("curiosity", 60), ("settings_search", 30), ("arm", 80)]
 DECLARED += [("curiosity_causes", 200)]
 DECLARED += [("time_to_return", 60), ("trust_region", 135)]
-
-
-FEWER = {"augmentation": "AcrobotSwingup-v1"}  # 64 tasks of dm_control take seconds to be made
 
 
 @pytest.mark.parametrize(("name", "runs"), DECLARED)
@@ -274,8 +271,6 @@ def test_declared_sweeps(tmp_path, monkeypatch, capsys, name, runs):
     python.write_text(STUB.format(folder=tmp_path))
     python.chmod(0o755)
     variables = os.environ | {"RUNS": str(folder), "PATH": f"{python.parent}:{os.environ['PATH']}"}
-    if name in FEWER:
-        variables["TASKS"] = FEWER[name]
     line = ["bash", ROOT / f"scripts/{name}.sh", "--dry-run"]
     pipes = dict(stdin=subprocess.DEVNULL, text=True, capture_output=True)
     process = subprocess.run(line, env=variables, cwd=tmp_path, **pipes)
@@ -301,7 +296,7 @@ def test_declared_sweeps(tmp_path, monkeypatch, capsys, name, runs):
     starts = capsys.readouterr().out.splitlines()
     assert len(starts) == runs and all(line.startswith("start ") for line in starts)
     left = [path.name for path in folder.rglob("*") if path.suffix != ".py"]
-    assert left in ([], ["mistakes"], ["notes"])
+    assert left in ([], ["mistakes"], ["notes"], ["patched"])
 
 
 def test_dry_run(folder, capsys):
