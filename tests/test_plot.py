@@ -780,6 +780,42 @@ def test_tables_in_the_documentation():
     assert quoted > 10
 
 
+def test_tables_of_augmentation():
+    """Would break: a figure of docs/augmentation.md that the runs do not give."""
+    page = (ROOT / "docs/augmentation.md").read_text()
+    tables = [block.partition("\n\n")[0] for block in page.split("\n\n|")[1:]]
+    tables = [[line.strip("|").split("|") for line in rows.splitlines()[2:]] for rows in tables]
+    cells = [[[cell.strip() for cell in row] for row in rows] for rows in tables]
+    found = {}
+    for name in ("augmentation", "augmentation_weight"):
+        for line in (ROOT / f"benchmarks/curves/{name}.md").read_text().splitlines():
+            row = [cell.strip() for cell in line.strip("|").split("|")]
+            if len(row) == 7 and row[2].isdigit():
+                found[name, row[0], row[1]] = row[2:5]
+    for env_id, file, seeds, mean, ends, _ in cells[0]:
+        assert found.pop(("augmentation", env_id, file.strip("`"))) == [seeds, mean, ends]
+    entropies = defaultdict(list)
+    for row in results.read_csv(ROOT / "benchmarks/results/augmentation_weight.csv"):
+        if row.metric == "losses/entropy":
+            entropies[row.exp_name].append(row.value)
+    for what, mean, ends, entropy in cells[1]:
+        name = re.search("[(]`(.*)`[)]", what)[1]
+        score = found.pop(("augmentation_weight", "WalkerWalk-v1", name))
+        assert score == ["3", mean, ends] and len(entropies[name]) == 3
+        assert f"{min(entropies[name]):.1f} to {max(entropies[name]):.1f}" == entropy
+    assert not found
+    lines = (ROOT / "benchmarks/curves/augmentation.md").read_text().splitlines()
+    for name, words in {
+        "ppo_rad": "86 [-42, 199]",
+        "ppo_drac": "178 [78, 287]",
+        "rpo_continuous": "188 [32, 343]",
+    }.items():
+        (line,) = (x for x in lines if x.startswith(f"| WalkerWalk-v1 | {name} | ppo_continuous |"))
+        mean, low, high = (-float(x) for x in re.search(r"(\S+) \[(\S+), (\S+)\]", line).groups())
+        assert f"{mean:.0f} [{high:.0f}, {low:.0f}]" == words
+        assert re.sub(r"\s+", " ", page).count(words) == 1
+
+
 def test_tables_of_results():
     """Would break: a figure of docs/results.md's tables of returns, or of docs/curiosity.md's, that the
     runs do not give."""
