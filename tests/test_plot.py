@@ -973,6 +973,47 @@ def test_tables_of_results():
         assert row["mean [95 %]"] == means[named[row["file"]]]
 
 
+def test_cars_at_rest():
+    """Would break: a run that ends at rest and is not counted in docs/curiosity.md, or its curve told otherwise."""
+    page = " ".join((ROOT / "docs/curiosity.md").read_text().split())
+    rows = [
+        row
+        for name in ("curiosity", "curiosity_second")
+        for row in results.read_csv(ROOT / f"benchmarks/results/{name}.csv")
+        if row.env_id == "MountainCarContinuous-v0"
+    ]
+    table = (ROOT / "benchmarks/curves/curiosity_second.md").read_text()
+    finals = defaultdict(dict)
+    for row in rows:
+        if row.metric == "eval_return_mean":
+            finals[row.exp_name][row.seed] = row.value
+    told = re.findall(r"\(`(ppo\S+)`\) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|", page)
+    assert {name for name, *_ in told} == set(finals) and len(told) == 5
+    fallen, falls, runs = [], defaultdict(int), defaultdict(int)
+    for name, first, second, mean in told:
+        assert f"| {name} | 10 | {mean} |" in table
+        early = [value for seed, value in finals[name].items() if seed <= 5]
+        late = [value for seed, value in finals[name].items() if seed > 5]
+        assert second == f"{sum(value >= 90 for value in late)} of 10" and len(late) == 10
+        assert first == (f"{sum(value >= 90 for value in early)} of 5" if early else "not run")
+        low = [(name, seed) for seed, value in finals[name].items() if value < 90]
+        assert all(-1 < finals[name][seed] < 0 for _, seed in low)
+        fallen += low
+        bonus = name in ("ppo_rnd", "ppo_icm")
+        runs[bonus] += len(early + late)
+        falls[bonus] += len(low)
+    assert (falls[True], runs[True], falls[False], runs[False]) == (5, 30, 2, 40)
+    assert "five of 30 runs" in page and "two of 40" in page
+    assert "5 of 30 runs end at rest, without one 2 of 40" in page
+    lows = []
+    for run in fallen:
+        curve = [x for x in rows if (x.exp_name, x.seed) == run]
+        curve = [x for x in curve if x.metric == "charts/episodic_return" and x.step <= 107_000]
+        assert curve[-1].value < 0
+        lows.append(min(x.value for x in curve if x.step <= 66_000))
+    assert len(lows) == 7 and sum(-19.5 <= low <= -14.5 for low in lows) == 5
+
+
 def test_when_the_arm_is_learned():
     """Would break: a page that hides that RND is the slower one."""
     curves = defaultdict(list)
