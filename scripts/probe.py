@@ -181,6 +181,7 @@ def main(options: Options) -> int:
             print(f"{name:34}{CHECKS[name].section:16}{about}")
         return 0
     results = [trained] if trained.verdict != "passes" else run_all(subject, names)
+    check(results, f"{options.file} has nothing that --only {' '.join(options.only)} looks at")
     explain(results)
     if options.json:
         print(json.dumps([asdict(result) for result in results], indent=2))

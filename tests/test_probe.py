@@ -174,6 +174,9 @@ def test_check_of_another_kind(tmp_path):
     """Would break: a check that is silently left out, or run on a file that it does not fit."""
     status, out, err = run_probe(script("dqn"), "--only", "gae", cwd=tmp_path)
     assert (status, out) == (2, "") and "--only gae: not for a file such as" in err
+    status, out, err = run_probe(script("dqn_atari"), "--only", "best-model", cwd=tmp_path)
+    words = "has nothing that --only best-model looks at"
+    assert (status, out, len(err.splitlines())) == (2, "", 1) and words in err
     _, out, _ = run_probe(script("dqn"), "--list", cwd=tmp_path)
     names = {line.split()[0] for line in out.splitlines()}
     assert {"td-target", "replay-rows", "logging"} <= names

@@ -567,8 +567,13 @@ def best_model(subject: Subject) -> Finding:
     the summary is of other seeds, and of those weights."""
     if not (subject.trace.run_dir / "best.pt").exists():
         raise Skip
-    trace = subject.evaluating_trace
-    means = [float(np.mean(returns)) for _, _, returns in trace.evaluations]
+    # another seed where the last model is the best, as the mistake of keeping the last would have it
+    for more in range(4):
+        flags = subject.long_flags | {"eval_frequency": 1000, "seed": subject.seed + more}
+        trace = Trace(subject, **flags) if more else subject.evaluating_trace
+        means = [float(np.mean(returns)) for _, _, returns in trace.evaluations]
+        if np.argmax(means) < len(means) - 1:
+            break
     (judged, _, returns), envs = trace.judged
     saved = torch.load(trace.run_dir / "best.pt", weights_only=True)["agent"]
 
