@@ -804,6 +804,11 @@ def test_tables_of_augmentation():
         assert score == ["3", mean, ends] and len(entropies[name]) == 3
         assert f"{min(entropies[name]):.1f} to {max(entropies[name]):.1f}" == entropy
     assert not found
+    runs = results.read_csv(ROOT / "benchmarks/results/augmentation.csv")
+    means = results.finals_of(runs, "eval_return_mean")
+    names = (("WalkerWalk-v1", name) for name in ("ppo_continuous", "rpo_continuous"))
+    words = "{:.0f} and {:.0f} after 1M".format(*(np.mean([*means[x].values()]) for x in names))
+    assert words in (ROOT / "docs/rpo.md").read_text()
     lines = (ROOT / "benchmarks/curves/augmentation.md").read_text().splitlines()
     for name, words in {
         "ppo_rad": "86 [-42, 199]",
