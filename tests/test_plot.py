@@ -770,7 +770,7 @@ def test_tables_in_the_documentation():
     tables = [*(ROOT / "benchmarks" / "curves").glob("*.md"), ROOT / "benchmarks/rpo_study.md"]
     rows = {line for file in tables for line in file.read_text().splitlines()}
     quoted = 0
-    names = ("rpo", "classic", "pixels", "atari", "atari-leads", "scale", "tuning")
+    names = ("rpo", "rpo-more", "classic", "pixels", "atari", "atari-leads", "scale", "tuning")
     pages = (ROOT / "docs" / f"{name}.md" for name in names)
     for page in (ROOT / "README.md", *pages):
         for line in page.read_text().splitlines():
