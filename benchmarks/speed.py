@@ -428,8 +428,13 @@ def measure_cases(args: Args, env_id: str) -> list[dict]:
     for seed in range(1, args.repeats + 1):
         for case in args.cases:
             script, _, flags = CASES[args.suite][case]
-            results = {"ours": ours(args, script, flags, env_id, seed, steps[case])}
-            results["ours"]["steps"] = results["ours"]["global_step"]
+            sides = {"ours": {}}
+            if is_atari(env_id):  # what stable-baselines3 computes in
+                sides["ours-float32"] = {"precision": "float32"}
+            results = {}
+            for name, own in sides.items():
+                summary = ours(args, script, flags | own, env_id, seed, steps[case])
+                results[name] = summary | {"steps": summary["global_step"]}
             for name in jobs[case]:
                 results[name] = other(
                     env_id=env_id, seed=seed, seconds=args.seconds, **jobs[case][name]
@@ -446,16 +451,21 @@ def measure_cases(args: Args, env_id: str) -> list[dict]:
 
 def case_rows(rows: list[dict], env_id: str, cases: tuple[str, ...]) -> list[str]:
     """The Markdown rows of an environment: one for each case, at our settings and at recommended ones. A ratio is
-    taken within a round; its median is over rounds. The fast setting's recommended peer is PPO as published."""
+    taken within a round; its median is over rounds. The fast setting's recommended peer is PPO as published. A file of
+    Atari games has a row for each in float32, which its peer computes in."""
     lines = []
     sps, memory = ({name: [row["value"] for row in rows if (row["exp_name"], row["metric"]) == (name, metric)]
                     for name in {row["exp_name"] for row in rows}} for metric in ("sps", "memory_mib"))  # fmt: skip
     for case in cases:
-        peers = {"identical": f"{case} sb3", "recommended": f"{case} zoo"}
-        if case == "PPO fast":
-            peers["recommended"] = "PPO sb3"
-        mine, bare = f"{case} ours", f"{case} bare"
-        for settings, peer in peers.items():
+        recommended = "PPO sb3" if case == "PPO fast" else f"{case} zoo"
+        bare = f"{case} bare"
+        for settings, mine, peer in (
+            ("identical", f"{case} ours", f"{case} sb3"),
+            ("identical, float32", f"{case} ours-float32", f"{case} sb3"),
+            ("recommended", f"{case} ours", recommended),
+        ):
+            if mine not in sps:
+                continue
             both = [name for name in sps if name.startswith(f"{peer}-")]
             if not both:
                 continue

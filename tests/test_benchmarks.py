@@ -247,6 +247,23 @@ def test_speed_of_discrete_actions(request, tmp_path):
         )
 
 
+def test_rows_in_float32(monkeypatch):
+    """Would break: bfloat16 alone beside a peer in float32, one's ratio in the other's row."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    speed = importlib.import_module("speed")
+    measured = {"ours": 800, "ours-float32": 500, "sb3-default-threads": 400, "sb3-1-thread": 250}
+    rows = [
+        {"exp_name": f"A2C {side}", "metric": metric, "value": value}
+        for side, value in (measured | {"bare": 4000}).items()
+        for metric in ("sps", "memory_mib")
+    ]
+    lines = [line.split(" | ") for line in speed.case_rows(rows, "Game", ("A2C",))]
+    assert [(line[2], line[3].split()[0], line[6].split()[0]) for line in lines] == [
+        ("identical", "800", "2.0"),
+        ("identical, float32", "500", "1.2"),
+    ]
+
+
 @pytest.mark.parametrize("settings", ["cleanrl", "ours"])
 def test_settings_of_the_peer(settings, monkeypatch):
     """Would break: other settings than the published ones or ours, a learning rate that stays, pictures that nobody
