@@ -239,8 +239,9 @@ def test_speed_of_discrete_actions(request, tmp_path):
         for line in out.splitlines()
         if line.startswith("| CartPole")
     ]
-    assert [row[2:4] for row in rows] == [["DQN", settings] for settings in SETTINGS]
-    for _, _, case, settings, _, _, _, ratio, *_ in rows:
+    assert [row[2] for row in rows] == [f"DQN, {settings}" for settings in SETTINGS]
+    for _, _, what, _, _, ratio, *_ in rows:
+        case, settings = what.split(", ")
         peers = [sps[name] for name in sps if name.startswith(f"{case} {SETTINGS[settings]}")]
         assert len(peers) == 2 and float(ratio.split()[0]) == pytest.approx(
             sps[f"{case} ours"] / max(peers), abs=0.051
@@ -258,9 +259,9 @@ def test_rows_in_float32(monkeypatch):
         for metric in ("sps", "memory_mib")
     ]
     lines = [line.split(" | ") for line in speed.case_rows(rows, "Game", ("A2C",))]
-    assert [(line[2], line[3].split()[0], line[6].split()[0]) for line in lines] == [
-        ("identical", "800", "2.0"),
-        ("identical, float32", "500", "1.2"),
+    assert [(line[1], line[2].split()[0], line[4].split()[0]) for line in lines] == [
+        ("A2C, identical", "800", "2.0"),
+        ("A2C, identical, float32", "500", "1.2"),
     ]
 
 
