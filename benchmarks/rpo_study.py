@@ -1,6 +1,6 @@
 """Questions 1 and 2 of docs/rpo.md's second edition, answered from its runs: tables as Markdown, and a figure.
 
-    python benchmarks/rpo_study.py benchmarks/results/rpo_paper.csv benchmarks/results/rpo_study.csv
+    python benchmarks/rpo_study.py benchmarks/results/rpo_paper.csv benchmarks/rpo_study.csv
 
 Each cell of algorithm x time limit x entropy bonus on Pendulum-v1 is one experiment. Runs of one seed are paired, p is
 of the exact sign-flip test, corrected by Holm's method over the comparisons of a question in one setting. Cells that

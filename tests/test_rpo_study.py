@@ -113,3 +113,63 @@ def test_published_tables(capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", ["rpo_study.py", *map(str, files)])
     rpo_study.main()
     assert capsys.readouterr().out == (ROOT / "benchmarks/rpo_study.md").read_text()
+
+
+def test_words_of_the_page():
+    """Would break: a step or a return in the sentences of docs/rpo.md that the runs do not give."""
+    page = re.sub(r"\s+", " ", (ROOT / "docs/rpo.md").read_text())
+    rows = list(results.read_csv(ROOT / "benchmarks/rpo_study.csv"))
+    rows += results.read_csv(ROOT / "benchmarks/results/rpo_paper.csv")
+
+    def of(name: str, metric: str, commit: str) -> dict[int, list]:
+        """seed -> [(step, value), ...]"""
+        found = {}
+        for row in rows:
+            key = row.exp_name, row.env_id, row.metric, row.commit
+            if key == (name, rpo_study.TASK, metric, commit):
+                found.setdefault(row.seed, []).append((row.step, row.value))
+        assert len(found) == 10, (name, metric)
+        return found
+
+    def passes(name: str, commit: str) -> list[int]:
+        """Steps after which each run's mean training return is first above -400, in order."""
+        curves = of(name, results.CURVE, commit).values()
+        first = [next((step for step, value in curve if value > -400), None) for curve in curves]
+        return sorted(step for step in first if step)
+
+    mistaken = "-no-bootstrap-truncation"
+    new, old = "c1c382d", "cb7eb8d"
+    bonus = f"ppo_continuous-paper{mistaken}-ent-coef=0.05"
+    rpo = passes(f"rpo_continuous-paper{mistaken}", old)
+    assert len(rpo) == 8
+    low, high = (round(step, -3) for step in (rpo[0], rpo[-1]))
+    assert f"eight of its runs pass -400 after {low:,} to {high:,} steps, two never" in page
+    steps = passes(bonus, new)
+    assert len(steps) == 9 and round(steps[-1], -3) == 395_000
+    assert 175_000 < steps[0] < steps[7] < 245_000
+    right = passes("ppo_continuous-paper-ent-coef=0.05", new)
+    assert len(right) == 10 and right[-1] <= 75_500
+    ends = {
+        metric: sorted(value for ((_, value),) in of(bonus, metric, new).values())
+        for metric in ("eval_return_mean", "train_return_last100")
+    }
+    evaluation, training = (values[0] for values in ends.values())
+    second = ends["eval_return_mean"][1]
+    words = f"it ends at {evaluation:.0f}, in training at {training:.0f}; the other nine at"
+    assert f"{words} {second:.0f} or better" in page
+    none = of(f"ppo_continuous-paper{mistaken}", "eval_return_mean", new)
+    scores = of(bonus, "eval_return_mean", new)
+    assert all(scores[seed][0][1] > none[seed][0][1] for seed in scores)
+    defaults = results.read_csv(ROOT / "benchmarks/results/rpo_defaults.csv")
+    entropy = {
+        name: sum(
+            row.value
+            for row in defaults
+            if (row.exp_name, row.env_id, row.metric) == (name, rpo_study.TASK, results.ENTROPY)
+        )
+        / 10
+        for name in (f"{algo}_continuous{end}" for algo in ("ppo", "rpo") for end in ("", mistaken))
+    }
+    ppo, worse, robust, other = entropy.values()
+    assert f"ends at {ppo:.2f}, with the mistake at {worse:.2f}" in page
+    assert f"Its entropy ends at {robust:.2f} and {other:.2f}" in page
