@@ -12,7 +12,7 @@ needs requirements-cluster.txt.
    part of them. So a run is bit for bit that of ppo_continuous.py, with any number of runners, as
    long as all compute alike: on CPUs of one kind, in one thread, without --compile.
 3. In place of a runner that dies a new one collects its part again, in environments seeded by the
-   step; the episodes that were lost are not counted. After 30 deaths of one runner the run ends.
+   step; the episodes that were lost are not counted. The 31st death of one runner ends the run.
    It waits for a CPU if none is free, and a signal waits for the end of the rollout.
 4. Actors must know what --env-id names: of Gymnasium, of EnvPool, or in a module that each node can
    import (module:Name-v0).

@@ -91,7 +91,7 @@ SIDES: dict[str, Callable] = {
     "the same, `SubprocVecEnv`": lambda *a: sb3(*a, "SubprocVecEnv"),
     "EnvPool `make(seed=S)`": envpool_seeded,
     "EnvPool `make()`, then `reset(seed=S)`": envpool_unseeded,
-    "RLlib's environment runner, `debugging(seed=S)`": rllib,
+    "RLlib's environment runner, `reset(seed=S)`": rllib,
     "`algos/`, `--seed S`": ours,
 }
 
