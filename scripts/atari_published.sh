@@ -2,7 +2,7 @@
 # PPO, A2C and DQN with their published settings on Breakout and Pong, beside stable-baselines3's with the same ones, for
 # equal steps (docs/atari.md), all in float32. PPO without value clipping: stable-baselines3's is another. A2C also with
 # an epsilon of 1e-8. DQN's replays hold 100,000 steps.
-# TASKS=PongNoFrameskip-v4 SEEDS=1-3 scripts/atari_published.sh trains a part.
+# TASKS=PongNoFrameskip-v4 SEEDS=1-3 scripts/atari_published.sh trains a part; with PRECISION=bfloat16, ours in that.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,7 +11,7 @@ gradient="$both --seeds ${SEEDS:-1-5} --scripts"
 values="$both --seeds ${DQN_SEEDS:-1-3} --scripts"
 flags="--total-timesteps ${TIMESTEPS:-500000} --torch-threads 1"
 replay="--buffer-size 100000"
-ours="--device ${DEVICE:-auto} --precision float32" small="--rms-eps 1e-8"
+ours="--device ${DEVICE:-auto} --precision ${PRECISION:-float32}" small="--rms-eps 1e-8"
 
 python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --runs-dir "${RUNS:-runs}" "$@" --jobs - <<JOBS
 $gradient algos/ppo_atari.py -- $flags $ours --no-clip-vloss
