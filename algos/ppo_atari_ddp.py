@@ -71,7 +71,7 @@ class Args:
     update_epochs: int = 4  # passes over a rollout
     clip_reward: bool = True  # learn from the sign of the reward
     terminal_on_life_loss: bool = True  # no value follows a lost life, though the game goes on
-    fire_on_life_loss: bool = True  # then play a no-op, FIRE and action 2, in games that have FIRE
+    fire_on_life_loss: bool = True  # FIRE and action 2 begin each life, where the game has FIRE
     norm_adv: bool = True  # standardise the advantages of each minibatch
     clip_coef: float = 0.1  # epsilon of the clipped surrogate, and of --clip-vloss
     clip_vloss: bool = True  # clip the change of the value as well
@@ -97,7 +97,7 @@ class Args:
 
 
 class FireOnLifeLoss(gym.vector.VectorWrapper):
-    """Plays a no-op, FIRE and action 2 after a lost life, as the wrappers of OpenAI Baselines do.
+    """Begins a life as OpenAI Baselines does: a no-op if one was lost, FIRE, action 2.
 
     info["life_lost"], (num_envs,): by this step, but not the game; info["scripted"]: not the agent's.
     """
@@ -108,14 +108,18 @@ class FireOnLifeLoss(gym.vector.VectorWrapper):
         self.left = np.zeros(envs.num_envs, int)  # steps of the script
         self.lives = np.zeros(envs.num_envs)  # left before a step; at first none can be lost
 
+    def reset(self, **options):
+        self.left[:] = max(self.script_length - 1, 0)  # a game begins without the no-op
+        return self.env.reset(**options)
+
     def step(self, action):
         scripted = self.left > 0
         action = np.where(scripted, 3 - self.left, action)
         obs, reward, terminated, truncated, info = self.env.step(action)
         life_lost = (info["lives"] > 0) & (info["lives"] < self.lives)
         self.lives = info["lives"]
-        self.left = np.where(life_lost, self.script_length, np.maximum(self.left - 1, 0))
-        self.left[terminated | truncated] = 0
+        ended = life_lost | terminated | truncated  # at a game's end the reset row is the no-op
+        self.left = np.where(ended, self.script_length, np.maximum(self.left - 1, 0))
         info |= {"life_lost": life_lost, "scripted": scripted}
         return obs, reward, terminated, truncated, info
 
@@ -130,7 +134,8 @@ def make_envs(args: Args, num_envs: int, seed: int, **view):
     assert isinstance(game["frameskip"], int), "it skips at random; take NoFrameskip-v4 or ALE/..."
     if game["frameskip"] == 1:
         game["frameskip"] = 4
-    envs = AtariVectorEnv(num_envs=num_envs, reward_clipping=False, **game, **view)
+    game |= {"reward_clipping": False, "use_fire_reset": not args.fire_on_life_loss, **view}
+    envs = AtariVectorEnv(num_envs=num_envs, **game)
     assert envs.metadata["autoreset_mode"] == gym.vector.AutoresetMode.NEXT_STEP
     envs = FireOnLifeLoss(envs, args.fire_on_life_loss)
     return envs, envs.reset(seed=seed)[0]  # (num_envs, 4, 84, 84) uint8, or another view
