@@ -99,12 +99,8 @@ class FireOnLifeLoss(gym.vector.VectorWrapper):
     def __init__(self, envs, enabled: bool):
         super().__init__(envs)
         self.script_length = 3 if enabled and Action.FIRE in envs.ale.get_action_set() else 0
-        self.left = np.zeros(envs.num_envs, int)  # steps of the script
+        self.left = np.full(envs.num_envs, max(self.script_length - 1, 0))  # steps of the script
         self.lives = np.zeros(envs.num_envs)  # left before a step; at first none can be lost
-
-    def reset(self, **options):
-        self.left[:] = max(self.script_length - 1, 0)  # a game begins without the no-op
-        return self.env.reset(**options)
 
     def step(self, action):
         scripted = self.left > 0

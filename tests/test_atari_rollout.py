@@ -277,13 +277,15 @@ def test_batches_hold_what_happened(small, record):
 
 @pytest.mark.parametrize("flags", FLAGS[:2], ids=str)
 def test_fire_after_a_lost_life(small, record, request, monkeypatch, flags):
-    """In every game the second step costs a life. Would break: another script than no-op, FIRE and action 2 in the
-    next three, one that outlives its game, steps of it that are learned from or counted."""
+    """In every game the second step costs a life. Would break: a game that begins with another script than FIRE and
+    action 2, another one than no-op, FIRE and action 2 after the lost life, steps of it that are learned from or
+    counted."""
+    monkeypatch.setattr(FakeAtari, "LENGTHS", (9, 8, 12))
     actions = list(ale_py.Action.__members__.values())[:4]
     monkeypatch.setattr(FakeAtari, "ale", SimpleNamespace(get_action_set=lambda: actions))
     replays = request.getfixturevalue("replay") if small.__name__ == "dqn_atari" else None
     life_loss = flags.get("terminal_on_life_loss", True)
-    script = {2: 0, 3: 1, 4: 2}  # {step of a game: action}
+    script = {0: 1, 1: 2, 2: 0, 3: 1, 4: 2}  # {step of a game: action}
     expected = [[row for row in rows_of(k) if row[2] not in script] for k in (0, 1)]
     ppo = small.__name__.startswith("ppo_atari")
     summary, updates = record(**flags, total_timesteps=16, **({"gae_lambda": 1.0} if ppo else {}))
