@@ -378,3 +378,17 @@ def test_which_runner_is_killed(tmp_path, monkeypatch):
         for process in (run, other):
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+def test_lives_of_a_game(monkeypatch):
+    """One environment; games of two lives, by hand. Would break: a reward of a step that does not count, a second life
+    taken for a first one."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    atari_lives = importlib.import_module("atari_lives")
+    # reward, life over, game over, counts
+    game = [(1, 0, 0, 0), (4, 0, 0, 1), (0, 1, 0, 1), (-2, 0, 0, 1), (0, 0, 0, 1), (0, 1, 1, 1)]
+    side = ((np.array([x[0]]), *(np.array([bool(y)]) for y in x[1:])) for x in game * 2)
+    assert atari_lives.lives(side, 12) == {
+        "first": [(2, 1.0), (2, 1.0)],
+        "later": [(3, -1.0), (3, -1.0)],
+    }

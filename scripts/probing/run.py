@@ -992,6 +992,8 @@ def atari_settings(subject: Subject) -> Finding:
         right |= {
             name: spec[name] for name in ("repeat_action_probability", "max_num_frames_per_episode")
         }
+        # its FIRE comes before the no-ops and leaves the first life little; the published one after
+        right["use_fire_reset"] = not getattr(args, "fire_on_life_loss", False)
         for name in right:
             if defaults.get(name) != right[name]:
                 wrong.append(f"{name} {defaults.get(name)} for {env_id}")
