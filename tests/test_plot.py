@@ -1022,6 +1022,31 @@ def test_cars_at_rest():
     assert len(lows) == 7 and sum(-19.5 <= low <= -14.5 for low in lows) == 5
 
 
+def test_breakout_beside_stable_baselines3():
+    """Would break: a return in docs/atari.md's tables of PPO and A2C on Breakout that the runs do not give."""
+    scores = defaultdict(dict)
+    for name in ("breakout_published", "breakout_a2c"):
+        for row in results.read_csv(ROOT / f"benchmarks/results/{name}.csv"):
+            if row.metric in ("eval_return_mean", "train_return_last100"):
+                scores[row.exp_name].setdefault(row.seed, {})[row.metric] = row.value
+    page = (ROOT / "docs/atari.md").read_text()
+    for name, runs in scores.items():
+        (line,) = re.findall(rf"^[|].*[(]`{name}`[)].*$", page, re.MULTILINE)
+        cells = [
+            f"{run['eval_return_mean']:.1f} ({run['train_return_last100']:.1f})"
+            for _, run in sorted(runs.items())
+        ]
+        assert [cell.strip() for cell in line.strip("|").split("|")][1:] == cells
+    assert len(scores) == 6
+    evaluations = {
+        name: ", ".join(f"{run['eval_return_mean']:.1f}" for _, run in sorted(runs.items()))
+        for name, runs in scores.items()
+    }
+    words = "{ppo_atari} against {sb3_atari-ppo}, two seeds each".format_map(evaluations)
+    page = " ".join(page.split())
+    assert words in page and f"it was behind ({evaluations['ppo_atari-ale-fire']})" in page
+
+
 def test_when_the_arm_is_learned():
     """Would break: a page that hides that RND is the slower one."""
     curves = defaultdict(list)
