@@ -40,7 +40,7 @@ HEAD = re.compile(
 
 def read_mutants() -> list[dict]:
     """Name, file, verdict, check, source, old and new text of each, and whether --more alone runs it: the edit was
-    there before in another file, or two others of its file and check. Without new text the lines go."""
+    there before in another file, or another of its file and check. Without new text the lines go."""
     mutants, known, number = [], set(), Counter()
     text = Path(__file__).with_name("mutants.txt").read_text()
     for block in re.split(r"\n(?=# )", text)[1:]:
@@ -52,7 +52,7 @@ def read_mutants() -> list[dict]:
         mutant = HEAD.fullmatch(head).groupdict() | {"old": old, "new": new}
         mutant["file"] = next(file for start, file in FILES.items() if head[2:].startswith(start))
         kind = mutant["check"], " ".join(old.split()), " ".join(new.split())
-        mutant["again"] = kind in known or number[mutant["file"], mutant["check"]] == 2
+        mutant["again"] = kind in known or number[mutant["file"], mutant["check"]] == 1
         known.add(kind)
         number[mutant["file"], mutant["check"]] += not mutant["again"]
         mutants.append(mutant)
