@@ -210,13 +210,12 @@ def dqn_loss(agent: Agent, target_agent, args: Args, obs, next_obs, action, rewa
 
 def update(agent: Agent, target_agent: Agent, optimizer, args: Args, batch, loss_fn=dqn_loss):
     """A step for each batch_size rows of dqn_loss's tensors (rows, ...); the mean metrics (2,)."""
-    parameters = list(agent.parameters())
     metrics = []
     for minibatch in zip(*(tensor.split(args.batch_size) for tensor in batch)):
         loss, mb_metrics = loss_fn(agent, target_agent, args, *minibatch)
         optimizer.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(parameters, args.max_grad_norm)
+        nn.utils.clip_grad_norm_(agent.parameters(), args.max_grad_norm)
         optimizer.step()
         metrics.append(mb_metrics.clone())
     return torch.stack(metrics).mean(0)
@@ -274,6 +273,8 @@ def train(args: Args, stop=()) -> dict:
     if device != "cpu":
         native = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     precision = args.precision.replace("auto", "bfloat16" if native else "float32")
+    if precision == "bfloat16" and not native:
+        print("bfloat16 is not native here: --precision auto may be faster", file=sys.stderr)
     started = time.time()
     saved = load_checkpoint(args.resume) if args.resume else None
     global_step = saved["global_step"] if saved else 0

@@ -332,6 +332,8 @@ def train(args: Args, stop=()) -> dict:
     if device != "cpu":
         native = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     precision = args.precision.replace("auto", "bfloat16" if native else "float32")
+    if precision == "bfloat16" and not native:
+        print("bfloat16 is not native here: --precision auto may be faster", file=sys.stderr)
     started = time.time()
     saved = load_checkpoint(args.resume) if args.resume else None
     global_step = saved["global_step"] if saved else 0

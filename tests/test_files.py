@@ -22,7 +22,7 @@ from conftest import ALGOS, ATARI, CLASSIC, EVERY, NAMES, PIXELS, ROOT, command_
 FILES = sorted({path.stem for path in ALGOS.glob("*.py")} | set(EVERY))
 BUDGETS = {"ppo": 450, "dqn": 431, "dqn_atari": 490, "reinforce": 341}
 BUDGETS |= {"ppo_atari": 480, "a2c_atari": 480}  # with FIRE and the greedy evaluation
-BUDGETS |= {"dqn_pixels": 455, "ppo_pixels": 455}  # honest lines; 460 where nothing is said
+BUDGETS |= {"dqn_pixels": 455, "ppo_pixels": 456}  # honest lines; 460 where nothing is said
 TOKENS = 10.5  # a code line, on average
 VARIANTS = [  # parent, child, most changed lines, tag of each hunk, how many lines longer at most
     ("ppo_continuous", "rpo_continuous", 20, "# RPO:", 15),
