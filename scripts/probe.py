@@ -12,6 +12,7 @@ Then the learned ones: environments so small that the right value or action is k
 """
 
 import json
+import signal
 import sys
 import time
 import warnings
@@ -194,4 +195,5 @@ def main(options: Options) -> int:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # in front of head
     sys.exit(main(tyro.cli(Options, description=__doc__)))

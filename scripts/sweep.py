@@ -506,6 +506,9 @@ if __name__ == "__main__":
         signal.signal(number, interrupt)
     try:
         ours, common = cut(sys.argv[1:])
-        sys.exit(main(tyro.cli(Options, description=__doc__, args=ours), common))
+        options = tyro.cli(Options, description=__doc__, args=ours)
+        if options.status or options.dry_run:
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # in front of head
+        sys.exit(main(options, common))
     except KeyboardInterrupt as stopped:
         sys.exit(128 + stopped.args[0])

@@ -317,6 +317,15 @@ def test_dry_run(folder, capsys):
     assert sorted(Path("runs").rglob("*")) == before and not journal()
 
 
+def test_dry_run_in_front_of_head(folder):
+    """Would break: a traceback behind what `--dry-run | head -1` shows."""
+    plan = "--scripts fake.py --env-ids Toy --seeds 1-1000 --dry-run"
+    line = f"{sys.executable} {ROOT}/scripts/sweep.py {plan} | head -1"
+    seen = subprocess.run(line, shell=True, capture_output=True, text=True)
+    assert seen.stdout.startswith("start ") and seen.stdout.count("\n") == 1
+    assert not seen.stderr
+
+
 def test_gpus_are_dealt_out():
     """Would break: workers that share one GPU while others idle, or that leave the GPUs they were given."""
     assert sweep.visible_gpus(None, 3) == ["0", "1", "2"] and sweep.visible_gpus(None, 0) == []
