@@ -86,8 +86,8 @@ class Args:
         if self.buffer_size < 8 * self.num_envs or self.buffer_size * 84 * 84 > 2**33:
             raise ValueError("--buffer-size must be at least 8 x --num-envs, at most 8 GiB")
         most = min(self.buffer_size // self.num_envs * self.num_envs, self.total_timesteps - 1)
-        if not 3 * self.num_envs <= self.learning_starts <= most:
-            raise ValueError(f"--learning-starts: 3 x --num-envs to {most}: buffer, total steps")
+        if not 4 * self.num_envs <= self.learning_starts <= most:
+            raise ValueError(f"--learning-starts: 4 x --num-envs to {most}: buffer, total steps")
 
 
 class FireOnLifeLoss(gym.vector.VectorWrapper):
@@ -98,7 +98,7 @@ class FireOnLifeLoss(gym.vector.VectorWrapper):
 
     def __init__(self, envs, enabled: bool):
         super().__init__(envs)
-        self.script_length = 3 if enabled and Action.FIRE in envs.ale.get_action_set() else 0
+        self.script_length = 3 if enabled and envs.ale.get_action_set()[1] == Action.FIRE else 0
         self.left = np.full(envs.num_envs, max(self.script_length - 1, 0))  # steps of the script
         self.lives = np.zeros(envs.num_envs)  # left before a step; at first none can be lost
 

@@ -104,7 +104,7 @@ class FireOnLifeLoss(gym.vector.VectorWrapper):
 
     def __init__(self, envs, enabled: bool):
         super().__init__(envs)
-        self.script_length = 3 if enabled and Action.FIRE in envs.ale.get_action_set() else 0
+        self.script_length = 3 if enabled and envs.ale.get_action_set()[1] == Action.FIRE else 0
         self.left = np.full(envs.num_envs, max(self.script_length - 1, 0))  # steps of the script
         self.lives = np.zeros(envs.num_envs)  # left before a step; at first none can be lost
 

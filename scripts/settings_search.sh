@@ -36,4 +36,4 @@ lines() {
       --seeds ${SEEDS:-101} --tag $candidate -- --total-timesteps 1000000 --compile $base ${change[$candidate]}
   done
 }
-lines | python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --runs-dir "${RUNS:-runs}" "$@" --jobs -
+lines | python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --device "${DEVICE:-auto}" --runs-dir "${RUNS:-runs}" "$@" --jobs -

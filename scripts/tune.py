@@ -284,10 +284,13 @@ def main(options: Options, common: list[str]) -> int:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     stored = read_declared(options)
     if stored and not options.script:
-        alone = not options.env_ids and not options.space and not common
-        check(alone, "give the whole command, or --study without --script, --space and flags")
         again = {name: tuple(stored[name]) for name in DECLARED[1:-1]}
         again |= {"script": Path(stored["script"]), "statistic": stored["statistic"]}
+        usual = {name: (getattr(Options(), name), again[name]) for name in DECLARED}
+        alone = all(getattr(options, name) in usual[name] for name in DECLARED) and not common
+        check(
+            alone, "give the whole command, or --study alone: it knows its script, seeds and flags"
+        )
         options, common = replace(options, **again), stored["flags"]
     check(options.script and options.env_ids, "give --script and --env-ids, or a --study")
     module = plan.module_of(options.script)

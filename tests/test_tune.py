@@ -239,9 +239,11 @@ def test_what_a_study_is(folder, capsys, monkeypatch):
         tune.main(options(script=None, env_ids=(), space=()), [])
     assert "another tuner has --study st at work" in capsys.readouterr().err
     os.close(held)
-    with pytest.raises(SystemExit):
-        tune.main(options(script=None, env_ids=()), [])
-    assert "give the whole command, or --study" in capsys.readouterr().err
+    alone = {"script": None, "env_ids": (), "space": (), "scales": ()}
+    for name, value in (other | {"seeds": ("3",), "env_ids": ("Easy",)}).items():
+        with pytest.raises(SystemExit):
+            tune.main(options(**alone | {name: value}), [])
+        assert "give the whole command, or --study" in capsys.readouterr().err
     Path("fake.py").write_text(FAKE + "# another program")
     with pytest.raises(SystemExit):
         tune.main(options(trials=1), [])
