@@ -192,7 +192,10 @@ def table(runs: list[dict], ours: str) -> list[str]:
     """Markdown rows: a task and a side each."""
     groups = defaultdict(dict)
     for run in runs:
-        groups[run["env_id"], run["exp_name"]][run["seed"]] = run
+        seeds = groups[run["env_id"], run["exp_name"]]
+        words = f"seed {run['seed']} of {run['exp_name']} on {run['env_id']}"
+        check(run["seed"] not in seeds, f"{words} is there twice; keep one", 1)
+        seeds[run["seed"]] = run
     rows = [
         "| task | side | got there | minutes: median (least to most) | steps: median | ours is faster by |"
     ]
@@ -217,6 +220,9 @@ def main(options: Options) -> None:
     for place in options.inputs:
         if place.suffix == ".csv":
             runs += read_csv(place)
+        for config in sorted(place.rglob("config.json")):  # a run that is not there is no fast run
+            done = (config.parent / "summary.json").is_file()
+            check(done, f"{config.parent} is not finished; finish or remove it", 1)
         files = sorted(place.rglob("summary.json"))
         runs += [run for file in files if (run := read_run(file.parent, options.window))]
     check(runs, f"no finished run of {', '.join(GOALS)} in {' '.join(map(str, options.inputs))}", 1)

@@ -372,8 +372,12 @@ def draw_aggregate(stem: Path, rows: list[Row], score: str, lacks, options: Opti
     matrices = {}
     for name in sorted({name for _, name in finals}):
         columns = [list(finals.get((env_id, name), {}).values()) for env_id in env_ids]
-        if columns[0] and len(set(map(len, columns))) == 1:
+        counts = dict(zip(env_ids, map(len, columns)))
+        if len(set(counts.values())) == 1:
             matrices[name] = (np.array(columns).T - random) / (reference - random)
+        else:
+            there = ", ".join(f"{env_id} {count}" for env_id, count in counts.items())
+            print(f"{name} is not in {stem.name}_aggregate: seeds {there}", file=sys.stderr)
     check(matrices, "--normalise: no exp_name has equally many seeds in every environment")
     np.random.seed(0)  # rliable draws from NumPy's global generator
     reps = options.bootstrap_reps

@@ -145,13 +145,15 @@ def read_folders(
     runs = sorted({file.parent for folder in folders for file in find(folder, *marks)}, key=str)
     check(runs, f"no run folder in {', '.join(map(str, folders))}")
     finished = defaultdict(list)
-    missing = set()
+    missing = set()  # declared by a sweep
+    stopped = []  # (key, arguments) of folders
     for run in runs:
         config, summary = read_json(run / "config.json"), read_json(run / "summary.json")
         goes_on = config.get("args") and summary.get("args", config["args"]) != config["args"]
         if goes_on or not (run / "summary.json").is_file():
-            exp_name = config.get("args", {}).get("exp_name", run.name)
-            missing.add((exp_name, config.get("env_id", "?"), config.get("seed", "?")))
+            args = config.get("args", {})
+            key = (args.get("exp_name", run.name), config.get("env_id", "?"))
+            stopped.append(((*key, config.get("seed", "?")), args))
         else:
             args, rows = read_run(run, bins, metric)
             finished[rows[0][:2]].append((started(run), args, rows))
@@ -163,7 +165,9 @@ def read_folders(
                 missing.add(key)
     kept, left_out = [], []
     for (exp_name, env_id), group in finished.items():
-        missing -= {rows[0][:3] for _, _, rows in group}
+        keys = [(rows[0][:3], args) for _, args, rows in group]
+        missing -= {key for key, _ in keys}
+        stopped = [run for run in stopped if not any(is_done(*run, *end) for end in keys)]
         same = defaultdict(list)
         for _, args, rows in sorted(group, key=lambda run: run[0]):
             name = exp_name + flags_apart(args, [other for _, other, _ in group])
@@ -175,8 +179,14 @@ def read_folders(
         for (name, _), choice in same.items():
             if name not in dict(twice):
                 kept += choice[0 if duplicates == "oldest" else -1]
+    missing |= {key for key, _ in stopped}
     unfinished = [Row(*key, 0, MISSING, 1.0, "unknown") for key in sorted(missing, key=str)]
     return kept + unfinished, left_out
+
+
+def is_done(key: tuple, args: dict, other: tuple, others_args: dict) -> bool:
+    """Whether a finished run is what an unfinished one was to be."""
+    return key == other and not flags_apart(args, [args, others_args])
 
 
 def flags_apart(args: dict, others: list[dict]) -> str:

@@ -223,6 +223,38 @@ def test_correction_counts_what_can_be_tested():
     assert [row["verdict"] for row in table] == ["significant"] * 2
 
 
+def test_fewest_seeds_leave_the_correction_first():
+    """Three comparisons of 6 pairs and three of 10: the first cannot be below 0.05 after a correction for six, so the
+    others are corrected for three. Would break: a correction for what cannot be tested."""
+    rows = []
+    for number in range(6):
+        seeds = 6 if number < 3 else 10
+        rows += rows_of({"a": [1.0] * seeds, "b": [2.0] * seeds}, env_id=f"E{number}-v1")
+    table = compare.comparison_table(rows, SCORE, options())
+    assert [row["verdict"] for row in table[:3]] == ["too few to test (least p 0.0938)"] * 3
+    assert [row["p_holm"] for row in table[3:]] == pytest.approx([3 * 2 / 1024] * 3)
+
+
+def test_common_seeds_are_paired():
+    """Scores spread over 900, a difference of 1, one seed lost: nine pairs are left. Would break: means over other
+    seeds, and a regrouping of runs that belong together."""
+    b = {seed: 100.0 * seed for seed in range(10)}
+    a = {seed: b[seed] + 1 for seed in b}
+    del b[9]
+    row = compare.compare(a, b, options(bootstrap_reps=200))
+    assert row["test"] == "paired, 9 seeds" and row["difference"] == pytest.approx(1)
+    assert row["p"] == row["least_p"] == 2 / 2**9
+    row = compare.compare({1: 1.0, 2: 2.0}, {2: 2.0, 3: 3.0}, options(bootstrap_reps=20))
+    assert row["test"] == "unpaired, 2 and 2 seeds"
+
+
+@pytest.mark.parametrize("statistic", ["mean", "iqm"])
+def test_clear_differences_of_equal_scores(statistic):
+    """Would break: ten pairs of 500 and 100 "not significant", as no flip moves an IQM before four have."""
+    a, b = (dict.fromkeys(range(10), score) for score in (500.0, 100.0))
+    assert compare.compare(a, b, options(statistic=statistic))["p"] == 2 / 2**10
+
+
 def test_baseline():
     """Would break: pairs of many experiments that nobody asked for; a baseline that is compared with itself."""
     rows = rows_of({name: [1.0, 2.0] for name in "abcde"})
@@ -345,6 +377,22 @@ def test_same_seed_twice(call, tmp_path):
     for choice, score in (("newest", "1.00"), ("oldest", "5.00")):
         status, out, err = call("runs", "--duplicates", choice, cwd=tmp_path)
         assert (status, err) == (0, "") and f"| E-v1 | ppo | 1 | {score} " in out
+
+
+def test_crashed_variant_is_not_forgotten(call, tmp_path):
+    """Would break: three finished runs at one rate that hide three that crashed at another."""
+    for seed in (1, 2, 3):
+        make_run(tmp_path / "runs", seed=seed, start=1, learning_rate=1e-3)
+        run = make_run(tmp_path / "runs", seed=seed, start=2, learning_rate=1e-2)
+        if seed < 3:
+            (run / "summary.json").unlink()
+    status, _, err = call("runs", cwd=tmp_path)
+    assert status == 1 and "ppo on E-v1 with seed 1 is not finished" in err
+    (run / "summary.json").unlink()
+    make_run(tmp_path / "runs", seed=3, start=3, learning_rate=1e-2)
+    make_run(tmp_path / "runs", seed=2, start=3, learning_rate=1e-2)
+    status, _, err = call("runs", cwd=tmp_path)
+    assert status == 1 and "seed 1 is not" in err and "seed 2 is not" not in err
 
 
 def test_run_that_goes_on_is_not_finished(call, tmp_path):
@@ -526,7 +574,7 @@ def test_speed_bars(drawn, monkeypatch):
     assert peer[0] == "SB3 recommended" and peer[6] == "  6; ours 2.0x"
 
 
-def test_aggregate(drawn, monkeypatch, tmp_path):
+def test_aggregate(drawn, monkeypatch, tmp_path, capsys):
     """Scores of 5 seeds in two environments that count 0 to 1 from 0 to 10 and from -100 to 0: shares 0.1 to 0.5 and
     0.6 to 1.0. The middle six of ten are 0.3 to 0.8. Would break: another scale, a mean, environments weighted apart,
     the profile of few runs."""
@@ -544,6 +592,8 @@ def test_aggregate(drawn, monkeypatch, tmp_path):
     assert files == ["x_profile.png"]
     plot.draw_aggregate(tmp_path / "y", [row for row in rows if row.seed < 5], SCORE, [], given)
     assert files == ["x_profile.png"]
+    plot.draw_aggregate(tmp_path / "z", rows + rows_of({"rpo": [1.0, 2]}), SCORE, [], given)
+    assert "rpo is not in z_aggregate: seeds E-v1 2, F-v1 0" in capsys.readouterr().err
 
 
 def test_files(call, tmp_path):

@@ -80,6 +80,20 @@ def test_table_and_csv(tmp_path, capsys, monkeypatch):
     assert figure.stat().st_size > 10_000
 
 
+def test_runs_that_are_not_there(tmp_path, capsys):
+    """Would break: a side that is faster because its slow runs crashed; a seed that counts as its last run alone."""
+    run = make_run(tmp_path, "ppo_continuous", 1, [-100.0] * 30)
+    (run / "config.json").write_text("{}")
+    time_to_return.main(time_to_return.Options((tmp_path,)))
+    with pytest.raises(SystemExit):
+        time_to_return.main(time_to_return.Options((tmp_path, tmp_path)))
+    assert "seed 1 of ppo_continuous on Pendulum-v1 is there twice" in capsys.readouterr().err
+    (run / "summary.json").unlink()
+    with pytest.raises(SystemExit):
+        time_to_return.main(time_to_return.Options((tmp_path,)))
+    assert f"{run} is not finished" in capsys.readouterr().err
+
+
 def test_what_a_late_run_may_move():
     """Would break: a mark where the median is exact, none where it is not, a ratio that a late run of ours flatters."""
 
