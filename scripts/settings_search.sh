@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The search behind the defaults of ppo_continuous.py, declared before it ran. benchmarks/README.md has what came out.
 # Tuning tasks HalfCheetah-v5, BipedalWalker-v3 and LunarLanderContinuous-v3, 1M steps, evaluation of the final weights.
-# Stage 1: each candidate is `base` with one change, seed 101. Stage 2: the three best, seeds 102 and 103 as well, and the
+# Stage 1: each candidate is `base` with a change, seed 101. Stage 2: the three best, seeds 102 and 103 as well, and the
 # two best in one with all three seeds, declared when stage 1 had ended and stage 2 had not begun. Stage 3: those two with
 # half the epochs, at two rates, all three seeds, declared before a result of stage 2 was seen. The best became the defaults.
 # A score is the mean over the tasks of (return - random) / (published - random), with random and published -280 and
