@@ -7,10 +7,9 @@ differs from Gymnasium with AtariWrapper and VecFrameStack of stable-baselines3,
    overlap in Pong, BeamRider, Q*bert, Seaquest and Ms. Pac-Man, 0.04 on average over a frame.
 2. The last frame of a game repeats the one before; MaxAndSkipEnv shows a newer one if the third or fourth frame of the
    skip ends the game.
-3. A game begins with one frame of FIRE, where there is such an action, and 0 to 28 frames of no action, against 1 to 30
-   frames of no action, then FIRE and the action after it for 4 frames each.
-4. After a lost life the same three steps follow (no action, FIRE, action 2) where the game has FIRE, but the stack of
-   frames goes on, against a black one.
+3. A game begins with 0 to 29 frames of no action, against 1 to 30. FIRE and action 2 follow on both sides, where the
+   game has FIRE, and after a lost life a step of no action before them.
+4. The stack of frames goes on there, against a black one.
 5. The time limit of 108,000 frames counts from the first observation, against the start of the game.
 6. The row after a game's end, with its reward of 0, is a reset row; DummyVecEnv resets in the last step.
 """
@@ -230,9 +229,13 @@ def test_what_is_learned_from_is_what_stable_baselines3_would_see(
     assert valid.tolist() == [0] * len(ages) + [1] and age[1:].tolist() == ages
 
 
-def test_games_with_fire():
+def test_games_with_fire(algo):
     """FIRE is action 1, or has no part: in two board games. Would break: a script that plays something else."""
     board = ["ALE/Backgammon-v5", "ALE/VideoCheckers-v5"]
+    for env_id, length in ((board[0], 0), (board[1], 0), ("BreakoutNoFrameskip-v4", 3)):
+        envs, _ = algo.make_envs(algo.Args(env_id=env_id), 1, 0)
+        assert envs.script_length == length
+        envs.close()
     places = {}
     for env_id in [*V5[::6], *board]:
         envs = ale_py.AtariVectorEnv(gym.spec(env_id).kwargs["game"], 1)
