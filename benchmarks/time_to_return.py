@@ -1,6 +1,6 @@
 """Minutes and steps that runs took to a return, and the figure of return over minutes.
 
-    python benchmarks/time_to_return.py runs --output benchmarks/time_to_return.csv
+    python benchmarks/time_to_return.py runs/minutes --output benchmarks/time_to_return.csv
     python benchmarks/time_to_return.py benchmarks/time_to_return.csv --figure docs/minutes.png
 
 A run reaches a return when what it logged in its last 20,000 training steps has that mean, each point being the mean of
@@ -24,7 +24,7 @@ import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 import results  # noqa: E402
-from common import check  # noqa: E402
+from common import check, read_json  # noqa: E402
 from plot import canvas, save  # noqa: E402
 from results import CLOCK, CURVE  # noqa: E402
 
@@ -220,10 +220,14 @@ def main(options: Options) -> None:
     for place in options.inputs:
         if place.suffix == ".csv":
             runs += read_csv(place)
-        for config in sorted(place.rglob("config.json")):  # a run that is not there is no fast run
-            done = (config.parent / "summary.json").is_file()
-            check(done, f"{config.parent} is not finished; finish or remove it", 1)
-        files = sorted(place.rglob("summary.json"))
+        for file in results.find(place, "config.json"):  # a run that crashed is no fast run
+            config, summary = (
+                read_json(file.parent / name) for name in (file.name, "summary.json")
+            )
+            done = summary and summary.get("args") == config.get("args", summary.get("args"))
+            words = f"{file.parent} is not finished; finish or remove it"
+            check(done or config.get("env_id") not in GOALS, words, 1)
+        files = sorted(results.find(place, "summary.json"))
         runs += [run for file in files if (run := read_run(file.parent, options.window))]
     check(runs, f"no finished run of {', '.join(GOALS)} in {' '.join(map(str, options.inputs))}", 1)
     print("\n".join(table(runs, options.ours)))

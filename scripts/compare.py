@@ -2,11 +2,11 @@
 
 Intervals are 95 % percentile intervals of the bootstrap over seeds (Agarwal et al. 2021, arXiv:2108.13264; of one
 environment their stratified bootstrap is the plain one). Two experiments are compared by the seeds that both have, in
-pairs: the interval resamples pairs, p is of a sign-flip test. Where they share fewer than two seeds all runs count, and
-p is of a permutation test. Both try all 2^n flips or C(n + m, n) regroupings up to 20,000, else 20,000 random ones. p
-is two-sided, of the difference of means whatever the statistic, and corrected for the comparisons of the table (Holm
-1979). Where even its least value, 2 in 2^n or in C(n + m, n), is above 0.05 after the correction, the verdict is "too
-few to test", and the comparison takes no part in it.
+pairs: the interval resamples pairs, p is of a sign-flip test. Where they share too few for a test, and one has not all
+seeds of the other, all runs count, and p is of a permutation test. Both try all 2^n flips or C(n + m, n) regroupings up
+to 20,000, else 20,000 random ones. p is two-sided, of the difference of means whatever the statistic, and corrected for
+the comparisons of the table (Holm 1979). Where even its least value, 2 in 2^n or in C(n + m, n), is above 0.05 after
+the correction, the verdict is "too few to test", and the comparison takes no part in it.
 
 `options` has statistic ("mean" or "iqm"), bootstrap_reps, baseline and metric, as in plot.py.
 """
@@ -73,16 +73,15 @@ def compare(a: dict[int, float], b: dict[int, float], options) -> dict:
     """Of the scores by seed of two experiments: the difference a - b, its interval, p, and the least p that a test of
     so many seeds can give. Swapping the scores of a pair flips the sign of its difference."""
     common = sorted(set(a) & set(b))
-    paired = len(common) > 1
+    paired = len(common) > 5 or 1 < len(common) == min(len(a), len(b))
     x = np.array([a[seed] for seed in (common if paired else sorted(a))])
     y = np.array([b[seed] for seed in (common if paired else sorted(b))])
     draws = resample(x, options) - resample(y, options, seed=0 if paired else 1)
     low, high = np.percentile(draws, (2.5, 97.5))
     difference = aggregate(x, options.statistic) - aggregate(y, options.statistic)
     ours, theirs = rearranged(x, y, paired)
-    others = ours.mean(1) - theirs.mean(
-        1
-    )  # an IQM does not see the flip of a pair that it cuts off
+    # of means: an IQM does not see the flip of a pair that it cuts off
+    others = ours.mean(1) - theirs.mean(1)
     slack = 1e-9 * np.abs([*x, *y]).max()  # sums in another order are not equal to the last bit
     above = (others >= x.mean() - y.mean() - slack).mean()
     below = (others <= x.mean() - y.mean() + slack).mean()
@@ -135,7 +134,7 @@ def comparison_table(rows: list[Row], score: str, options) -> list[dict]:
         worst = max(row["least_p"] for row in tested)
         for row, least in zip(tested, bounds):
             if row["least_p"] == worst:
-                row["verdict"] = f"too few to test (least p {least:.3g})"
+                row |= {"least_p": least, "verdict": f"too few to test (least p {least:.3g})"}
         tested = [row for row in tested if row["least_p"] < worst]
         bounds = holm([row["least_p"] for row in tested])
     for row, p, least in zip(tested, holm([row["p"] for row in tested]), bounds):
@@ -221,4 +220,8 @@ def write_tables(stem: Path, scores, comparisons, score: str, lacks: list[str], 
     if lines:
         tested = sum(math.isfinite(row["p_holm"]) for row in comparisons)
         texts += [markdown(lines), HOLM.format(tested)]
+        if options.statistic == "iqm":
+            texts.append(
+                "p and verdict are of the difference of means, which may have another sign."
+            )
     stem.with_name(f"{stem.name}.md").write_text("\n\n".join(texts) + "\n")

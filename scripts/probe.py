@@ -12,7 +12,7 @@ Then the learned ones: environments so small that the right value or action is k
 """
 
 import json
-import signal
+import os
 import sys
 import time
 import warnings
@@ -195,5 +195,10 @@ def main(options: Options) -> int:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # in front of head
-    sys.exit(main(tyro.cli(Options, description=__doc__)))
+    try:
+        status = main(tyro.cli(Options, description=__doc__))
+        sys.stdout.flush()
+    except BrokenPipeError:  # in front of head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 1
+    sys.exit(status)

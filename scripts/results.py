@@ -146,14 +146,14 @@ def read_folders(
     check(runs, f"no run folder in {', '.join(map(str, folders))}")
     finished = defaultdict(list)
     missing = set()  # declared by a sweep
-    stopped = []  # (key, arguments) of folders
+    stopped = defaultdict(list)  # seed and arguments
     for run in runs:
         config, summary = read_json(run / "config.json"), read_json(run / "summary.json")
         goes_on = config.get("args") and summary.get("args", config["args"]) != config["args"]
         if goes_on or not (run / "summary.json").is_file():
             args = config.get("args", {})
-            key = (args.get("exp_name", run.name), config.get("env_id", "?"))
-            stopped.append(((*key, config.get("seed", "?")), args))
+            key = args.get("exp_name", run.name), config.get("env_id", "?")
+            stopped[key].append((config.get("seed", "?"), args))
         else:
             args, rows = read_run(run, bins, metric)
             finished[rows[0][:2]].append((started(run), args, rows))
@@ -164,14 +164,19 @@ def read_folders(
             if manifest in manifests or key[:2] in finished:  # of folders given one by one, theirs
                 missing.add(key)
     kept, left_out = [], []
-    for (exp_name, env_id), group in finished.items():
-        keys = [(rows[0][:3], args) for _, args, rows in group]
-        missing -= {key for key, _ in keys}
-        stopped = [run for run in stopped if not any(is_done(*run, *end) for end in keys)]
+    for exp_name, env_id in dict.fromkeys([*finished, *stopped]):
+        group, halves = finished[exp_name, env_id], stopped[exp_name, env_id]
+        everyone = [args for _, args, _ in group] + [args for _, args in halves]
+        missing -= {rows[0][:3] for _, _, rows in group}
+        missing -= {(exp_name, env_id, seed) for seed, _ in halves}
         same = defaultdict(list)
         for _, args, rows in sorted(group, key=lambda run: run[0]):
-            name = exp_name + flags_apart(args, [other for _, other, _ in group])
+            name = exp_name + flags_apart(args, everyone)
             same[name, rows[0].seed].append([row._replace(exp_name=name) for row in rows])
+        for seed, args in halves:
+            name = exp_name + flags_apart(args, everyone)
+            if (name, seed) not in same:
+                missing.add((name, env_id, seed))
         twice = [key for key in same if len(same[key]) > 1 and duplicates == "ask"]
         for name, seed in twice:
             words = f"{len(same[name, seed])} runs of seed {seed}; choose by --duplicates"
@@ -179,14 +184,8 @@ def read_folders(
         for (name, _), choice in same.items():
             if name not in dict(twice):
                 kept += choice[0 if duplicates == "oldest" else -1]
-    missing |= {key for key, _ in stopped}
     unfinished = [Row(*key, 0, MISSING, 1.0, "unknown") for key in sorted(missing, key=str)]
     return kept + unfinished, left_out
-
-
-def is_done(key: tuple, args: dict, other: tuple, others_args: dict) -> bool:
-    """Whether a finished run is what an unfinished one was to be."""
-    return key == other and not flags_apart(args, [args, others_args])
 
 
 def flags_apart(args: dict, others: list[dict]) -> str:

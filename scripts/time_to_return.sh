@@ -2,8 +2,8 @@
 # Minutes to a return, ours beside stable-baselines3 and, where it is installed, SBX: with RL-Zoo's settings and with ours.
 # CLEANRL="PYTHON FILE" adds CleanRL's own file (benchmarks/cleanrl_ppo.py says what it needs).
 # Seed by seed and task by task, so that the sides meet the same machine; a process for every core. A peer stops where it
-# is there, or after GIVE_UP minutes (4): several times what ours takes. When it is through:
-#   python benchmarks/time_to_return.py runs
+# is there, or after GIVE_UP minutes (4): several times what ours takes. A folder of its own:
+#   RUNS=runs/minutes scripts/time_to_return.sh && python benchmarks/time_to_return.py runs/minutes
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,7 +15,7 @@ lines() {
     run="--env-ids $task --seeds ${SEEDS:-1-5}"
     flags="--total-timesteps $(steps "$task")"
     short="--eval-episodes 10" # evaluations are not on the clock
-    echo "$run --scripts algos/ppo_continuous.py -- $flags $short"
+    echo "$run --scripts algos/ppo_continuous.py -- $flags $short --device ${DEVICE:-auto}"
     for library in $peers; do
       stop="--until-goal ${GIVE_UP:-4} $short"
       for settings in zoo ours; do

@@ -9,7 +9,7 @@ differs from Gymnasium with AtariWrapper and VecFrameStack of stable-baselines3,
    skip ends the game.
 3. A game begins with 0 to 29 frames of no action, against 1 to 30. FIRE and action 2 follow on both sides, where the
    game has FIRE, and after a lost life a step of no action before them.
-4. The stack of frames goes on there, against a black one.
+4. The stack of frames goes on after a lost life, against a black one.
 5. The time limit of 108,000 frames counts from the first observation, against the start of the game.
 6. The row after a game's end, with its reward of 0, is a reset row; DummyVecEnv resets in the last step.
 """

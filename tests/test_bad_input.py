@@ -77,6 +77,15 @@ def test_steps_that_train_nothing(every, tmp_path):
     tiny(every, tmp_path, total_timesteps=9, learning_starts=8)
 
 
+def test_first_draw_of_a_game_with_fire(tmp_path):
+    """The first two rows are the script's, the third is the newest: none can be drawn. Would break: a search that
+    never ends for a row to draw."""
+    dqn = load("dqn_atari")
+    with pytest.raises(ValueError, match="--learning-starts"):
+        tiny(dqn, tmp_path, learning_starts=6)
+    tiny(dqn, tmp_path, learning_starts=8)
+
+
 def hide(monkeypatch, package: str) -> None:
     """Make a package look as if it was not installed."""
 

@@ -63,7 +63,7 @@ def test_updates(record, num_envs, frequency):
 def test_target_network(record, frequency, tau):
     """3 environments, so that a row of steps passes up to 3 multiples. Would break: one copy for each
     such row where 3 were asked for; one that is missed; the wrong share."""
-    flags = dict(num_envs=3, train_frequency=1, learning_starts=9, tau=tau)
+    flags = dict(num_envs=3, train_frequency=1, learning_starts=12, tau=tau)
     updates, _ = record(learning_rate=0.01, target_network_frequency=frequency, **flags)
     firsts = [next(group) for _, group in itertools.groupby(updates, key=lambda update: update[0])]
     every, copies = steps(3), 0
@@ -109,8 +109,8 @@ def test_each_environment_explores_for_itself(atari):
 
 def test_first_update_has_something_to_draw(record):
     """Would break: --learning-starts so small that the replay holds the newest row only."""
-    updates, _ = record(num_envs=2, learning_starts=6, train_frequency=1)
-    assert [step for step, *_ in updates][:2] == [6, 6]
+    updates, _ = record(num_envs=2, learning_starts=8, train_frequency=1)
+    assert [step for step, *_ in updates][:2] == [8, 8]
 
 
 def test_losses_are_those_of_the_updates(small, monkeypatch, tmp_path):

@@ -102,7 +102,7 @@ def test_training_and_evaluation_seeds_never_meet(name, tmp_path, monkeypatch):
             if resume:
                 resume, total = str(run_folder(folder)), 96
             flags = {"seed": seed, "num_envs": 3, "eval_episodes": 4, "total_timesteps": total}
-            flags |= {"learning_starts": 9} if has(algo, "learning_starts") else {}
+            flags |= {"learning_starts": 12} if has(algo, "learning_starts") else {}
             algo.train(tiny(algo, folder, resume=resume, **flags))
     assert len(training) == len(set(training)) == 3 * 2 * 5  # a resumed run has new episodes, too
     assert evaluation and not set(training) & set(evaluation)

@@ -244,8 +244,9 @@ def test_common_seeds_are_paired():
     row = compare.compare(a, b, options(bootstrap_reps=200))
     assert row["test"] == "paired, 9 seeds" and row["difference"] == pytest.approx(1)
     assert row["p"] == row["least_p"] == 2 / 2**9
-    row = compare.compare({1: 1.0, 2: 2.0}, {2: 2.0, 3: 3.0}, options(bootstrap_reps=20))
-    assert row["test"] == "unpaired, 2 and 2 seeds"
+    some, others = dict.fromkeys(range(10), 1.0), dict.fromkeys(range(8, 18), 2.0)
+    row = compare.compare(some, others, options(bootstrap_reps=20))
+    assert row["test"] == "unpaired, 10 and 10 seeds"  # two pairs would test nothing
 
 
 @pytest.mark.parametrize("statistic", ["mean", "iqm"])
@@ -387,7 +388,11 @@ def test_crashed_variant_is_not_forgotten(call, tmp_path):
         if seed < 3:
             (run / "summary.json").unlink()
     status, _, err = call("runs", cwd=tmp_path)
-    assert status == 1 and "ppo on E-v1 with seed 1 is not finished" in err
+    slow = "ppo-learning-rate=0.01"
+    assert status == 1 and f"{slow} on E-v1 with seed 1 is not finished" in err
+    status, _, err = call("runs", "--exp-names", slow, cwd=tmp_path)
+    assert status == 1 and "seed 2 is not finished" in err
+    assert call("runs", "--exp-names", "ppo-learning-rate=0.001", cwd=tmp_path)[0] == 0
     (run / "summary.json").unlink()
     make_run(tmp_path / "runs", seed=3, start=3, learning_rate=1e-2)
     make_run(tmp_path / "runs", seed=2, start=3, learning_rate=1e-2)

@@ -83,7 +83,8 @@ def test_table_and_csv(tmp_path, capsys, monkeypatch):
 def test_runs_that_are_not_there(tmp_path, capsys):
     """Would break: a side that is faster because its slow runs crashed; a seed that counts as its last run alone."""
     run = make_run(tmp_path, "ppo_continuous", 1, [-100.0] * 30)
-    (run / "config.json").write_text("{}")
+    config = json.loads((run / "summary.json").read_text())
+    (run / "config.json").write_text(json.dumps(config))
     time_to_return.main(time_to_return.Options((tmp_path,)))
     with pytest.raises(SystemExit):
         time_to_return.main(time_to_return.Options((tmp_path, tmp_path)))

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
+from ale_py import Action
 
 
 def box(size: int, low: float = -np.inf, high: float = np.inf) -> gym.spaces.Box:
@@ -335,7 +336,7 @@ class AtariVector(gym.vector.VectorEnv):
     """Plays the games of `make` as ale-py's AtariVectorEnv plays Atari's: stacks of four pictures, black before the
     reset; NEXT_STEP mode; raw rewards; lives in the info; no FIRE. Keeps the settings that it was made with."""
 
-    ale = SimpleNamespace(get_action_set=tuple)
+    ale = SimpleNamespace(get_action_set=lambda: (Action.NOOP, Action.UP))
 
     def __init__(self, make, game: str, num_envs: int, **settings):
         self.metadata = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
