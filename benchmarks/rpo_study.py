@@ -106,8 +106,8 @@ def comparisons(rows, setting: str, question: str) -> list[dict]:
             keys = [(TASK, name_of(setting, *cell)) for cell in pair]
             if all(key in scores for key in keys):
                 row = compare(*(scores[key] for key in keys), Options())
-                paired = row["test"].startswith("paired")
-                check(paired, f"{line['exp_name']} and {line['against']} have different seeds")
+                same = scores[keys[0]].keys() == scores[keys[1]].keys()
+                check(same, f"{line['exp_name']} and {line['against']} have different seeds")
                 found.append((line, row))
         corrected = stepwise([row["p"] for _, row in found], len(pairs))
         for (line, row), p in zip(found, corrected):
