@@ -156,7 +156,7 @@ class Agent(nn.Module):
     def features(self, obs):
         """obs (n, 4, 84, 84) uint8 -> (n, 512) float32."""
         dtype = torch.bfloat16 if self.bfloat16 else self.actor.weight.dtype
-        x = obs.to(dtype, memory_format=torch.channels_last).div_(255)
+        x = obs.contiguous(memory_format=torch.channels_last).to(dtype).div_(255)
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bfloat16):
             return self.network(x).float()
 

@@ -145,7 +145,7 @@ class Agent(nn.Module):
     def forward(self, obs):
         """obs (n, frames, height, width) uint8 -> (n, num_actions) float32."""
         dtype = torch.bfloat16 if self.bfloat16 else self.head.weight.dtype
-        x = obs.to(dtype, memory_format=torch.channels_last).div_(255)
+        x = obs.contiguous(memory_format=torch.channels_last).to(dtype).div_(255)
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bfloat16):
             features = self.network(x).float()
         return self.head(features)

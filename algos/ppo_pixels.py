@@ -163,7 +163,7 @@ class Agent(nn.Module):
     def features(self, obs):
         """obs (n, frames, height, width) uint8 -> (n, 512) float32."""
         dtype = torch.bfloat16 if self.bfloat16 else self.actor.weight.dtype
-        x = obs.to(dtype, memory_format=torch.channels_last).div_(255)
+        x = obs.contiguous(memory_format=torch.channels_last).to(dtype).div_(255)
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bfloat16):
             return self.network(x).float()
 
@@ -222,7 +222,8 @@ def update(agent: Agent, optimizer, args: Args, batch, loss_fn=ppo_loss):
     metrics = []
     for _ in range(args.update_epochs):
         order = torch.randperm(len(batch[0])).repeat(3)[:batch_size].to(batch[0].device)
-        for minibatch in zip(*(tensor[order].chunk(args.num_minibatches) for tensor in batch)):
+        for rows in order.chunk(args.num_minibatches):
+            minibatch = [tensor.index_select(0, rows) for tensor in batch]  # [rows] goes by bytes
             loss, mb_metrics = loss_fn(agent, args, *minibatch)
             optimizer.zero_grad()
             loss.backward()
