@@ -1080,7 +1080,7 @@ def test_cars_at_rest():
 def test_breakout_beside_stable_baselines3():
     """Would break: a return in docs/atari.md's tables of PPO and A2C on Breakout that the runs do not give."""
     scores = defaultdict(dict)
-    for name in ("breakout_published", "breakout_a2c"):
+    for name in ("breakout_published", "breakout_ale_fire", "breakout_a2c"):
         for row in results.read_csv(ROOT / f"benchmarks/results/{name}.csv"):
             if row.metric in ("eval_return_mean", "train_return_last100"):
                 scores[row.exp_name].setdefault(row.seed, {})[row.metric] = row.value
@@ -1091,15 +1091,29 @@ def test_breakout_beside_stable_baselines3():
             f"{run['eval_return_mean']:.1f} ({run['train_return_last100']:.1f})"
             for _, run in sorted(runs.items())
         ]
-        assert [cell.strip() for cell in line.strip("|").split("|")][1:] == cells
+        found = [cell.strip() for cell in line.strip("|").split("|")]
+        assert [cell for cell in found[1:] if cell] == cells
     assert len(scores) == 6
-    evaluations = {
-        name: ", ".join(f"{run['eval_return_mean']:.1f}" for _, run in sorted(runs.items()))
-        for name, runs in scores.items()
-    }
-    words = "{ppo_atari} against {sb3_atari-ppo}, two seeds each".format_map(evaluations)
+    sides = ("ppo_atari", "sb3_atari-ppo")
+    ours, theirs = (
+        {
+            metric: np.mean([scores[name][seed][metric] for seed in range(1, 6)])
+            for metric in ("eval_return_mean", "train_return_last100")
+        }
+        for name in sides
+    )
     page = " ".join(page.split())
-    assert words in page and f"it was behind ({evaluations['ppo_atari-ale-fire']})" in page
+    both = "PPO has {eval_return_mean:.1f} after 500,000 steps, stable-baselines3's with the same settings"
+    assert f"{both} {{:.1f}}: five seeds each".format(theirs["eval_return_mean"], **ours) in page
+    both = "ours has {train_return_last100:.1f} and stable-baselines3"
+    assert f"{both} {{:.1f}}.".format(theirs["train_return_last100"], **ours) in page
+    old = [run["eval_return_mean"] for _, run in sorted(scores["ppo_atari-ale-fire"].items())]
+    assert "two seeds stood at {:.1f} and {:.1f}.".format(*old) in page
+    with (ROOT / "benchmarks/curves/breakout_published_comparisons.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert (row["exp_name"], row["against"]) == ("sb3_atari-ppo", "ppo_atari")
+    ahead, low, high = (-float(row[key]) for key in ("difference", "high", "low"))
+    assert f"ahead by {ahead:.2f} with an interval from {low:.2f} to {high:.2f};" in page
 
 
 def test_when_the_arm_is_learned():
