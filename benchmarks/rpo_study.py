@@ -193,7 +193,11 @@ def draw_over_time(rows, file: Path) -> None:
         axis.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:.0f}")
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
-    axes[1].legend(frameon=False, fontsize=8, title="time limit, bonus", title_fontsize=8)
+    lines = axes[0].get_legend_handles_labels()
+    place = {"loc": "outside lower center", "ncols": 5}
+    figure.legend(
+        *lines, title="time limit, bonus", frameon=False, fontsize=8, title_fontsize=8, **place
+    )
     figure.savefig(file, dpi=200)
 
 
