@@ -36,7 +36,7 @@ VARIANTS = [  # parent, child, most changed lines, tag of each hunk, how many li
     ("ppo_atari", "ppo_atari_ddp", 56, "# DDP:", 50),
     ("ppo_continuous", "ppo_continuous_ray", 60, "# Ray:", 59),
 ]
-SMALL_CHANGES = [row[1] for row in VARIANTS[1:] if row[1] != "ppo_continuous_ray"]
+CHILDREN = [row[1] for row in VARIANTS[1:] if row[1] != "ppo_continuous_ray"]
 OWN = {"Args", "train", "Replay"}  # what each file has its own of
 BOX = [name for name in NAMES if name != "trpo_continuous"]  # PPO for actions in a Box
 PPO_AND_A2C = ["ppo_atari", "ppo_atari_ddp", "a2c_atari"]
@@ -169,7 +169,7 @@ def test_import_has_no_side_effect(name, tmp_path, monkeypatch, capfd):
 
 def test_runs_when_copied_alone(name, tmp_path, request):
     """Would break: any use of a file beside it, or of the folder it is started from."""
-    if name in SMALL_CHANGES and not request.config.getoption("more"):
+    if name in CHILDREN and not request.config.getoption("more"):
         pytest.skip("all but some lines are another file's: pytest --more")
     shutil.copy(script(name), tmp_path)
     flags = SMALL + MORE.get(name, [])

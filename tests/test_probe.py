@@ -152,9 +152,8 @@ def test_check_that_raises(probed, tmp_path):
 )  # fmt: skip
 def test_learned_check_of_its_mistake(mistake, check, request, tmp_path):
     """Would break: a learned check that its own mistake passes."""
-    of_a_kind = check != "learns-endless-value"
-    if of_a_kind and not request.config.getoption("more"):
-        pytest.skip("one more of its kind: pytest --more")
+    if check != "learns-endless-value" and not request.config.getoption("more"):
+        pytest.skip("one of them here: pytest --more")
     (tmp_path / "wrong.py").write_text(edited("ppo_continuous", mistake))
     subject = probe.open_subject(tmp_path / "wrong.py", seed=1)
     subject.suspect = True  # no need to try whether it is only slow
