@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # All runs of docs/rpo.md's second edition, in parts: PARTS="pendulum" scripts/rpo_study.sh trains one of them.
 # SEEDS=1 STEPS=20000 is a check of the whole in minutes; all of it takes about ten hours on two cores.
+# fixed is the control of entropy: the scale of the action stays where it starts, at 1.42 nats, near where RPO ends.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+runs="${RUNS:-runs}"
 
 published="--num-envs 1 --num-steps 2048 --num-minibatches 32 --update-epochs 10 --learning-rate 3e-4 --gamma 0.99"
 published="$published --clip-vloss --activation Tanh --init-std 1 --norm-adv --vf-coef 0.5 --device ${DEVICE:-auto}"
@@ -20,6 +22,10 @@ pendulum() { # algorithm x time limit x entropy bonus, in two settings
   echo "$both $pendulum --tag paper $limits $bonuses -- $(steps 500000) $paper"
   echo "$both $pendulum --tag defaults $limits $bonuses -- $(steps 400000) --device ${DEVICE:-auto}"
 }
+fixed() {
+  bash scripts/patched.sh fixed_scale "$runs/study"
+  echo "--scripts $runs/study/fixed_scale.py $pendulum --tag paper $limits -- $(steps 500000) $paper"
+}
 distributions() { # alpha 0 is PPO
   local grid="--grid rpo-alpha=0,0.5 --grid distribution=laplace,gumbel"
   echo "$rpo $pendulum --tag paper $grid -- $(steps 500000) $paper --no-bootstrap-truncation"
@@ -34,5 +40,5 @@ later() { # the paper's 8M steps
   echo "$both --env-ids BipedalWalker-v3 --seeds ${SEEDS:-1-2} --tag 8M -- $(steps 8000000) $paper"
 }
 
-for part in ${PARTS:-pendulum distributions tasks later}; do "$part"; done |
-  python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --runs-dir "${RUNS:-runs}" "$@" --jobs -
+for part in ${PARTS:-pendulum fixed distributions tasks later}; do "$part"; done |
+  python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --runs-dir "$runs" "$@" --jobs -
