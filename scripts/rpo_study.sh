@@ -22,6 +22,11 @@ pendulum() { # algorithm x time limit x entropy bonus, in two settings
   echo "$both $pendulum --tag paper $limits $bonuses -- $(steps 500000) $paper"
   echo "$both $pendulum --tag defaults $limits $bonuses -- $(steps 400000) --device ${DEVICE:-auto}"
 }
+standardised() { # advantages, as the paper's settings have them and the defaults do not
+  local settings="--tag defaults-norm-adv"
+  echo "$ppo $pendulum $settings $limits --grid ent-coef=0,0.05 -- $(steps 400000) --norm-adv --device ${DEVICE:-auto}"
+  echo "$rpo $pendulum $settings --grid bootstrap-truncation=False -- $(steps 400000) --norm-adv --device ${DEVICE:-auto}"
+}
 fixed() {
   bash scripts/patched.sh fixed_scale "$runs/study"
   echo "--scripts $runs/study/fixed_scale.py $pendulum --tag paper $limits -- $(steps 500000) $paper"
@@ -40,5 +45,5 @@ later() { # the paper's 8M steps
   echo "$both --env-ids BipedalWalker-v3 --seeds ${SEEDS:-1-2} --tag 8M -- $(steps 8000000) $paper"
 }
 
-for part in ${PARTS:-pendulum fixed distributions tasks later}; do "$part"; done |
+for part in ${PARTS:-pendulum standardised fixed distributions tasks later}; do "$part"; done |
   python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --runs-dir "$runs" "$@" --jobs -
