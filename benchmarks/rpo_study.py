@@ -1,10 +1,10 @@
-"""Questions 1 and 2 of docs/rpo.md's second edition, answered from its runs: tables as Markdown, and a figure.
+"""Questions 1, 2, 6 and 7 of docs/rpo.md's second edition, answered from its runs: tables as Markdown, and figures.
 
-    python benchmarks/rpo_study.py benchmarks/results/rpo_paper.csv benchmarks/rpo_study.csv
+    python benchmarks/rpo_study.py benchmarks/results/rpo_paper.csv benchmarks/rpo_study*.csv
 
-Each cell of algorithm x time limit x entropy bonus on Pendulum-v1 is one experiment. Runs of one seed are paired, p is
-of the exact sign-flip test, corrected by Holm's method over the comparisons of a question in one setting. Cells that
-have no runs are left out, and so are their comparisons: the correction is for those planned, never for fewer.
+Each cell of setting x algorithm x time limit x entropy bonus on Pendulum-v1 is one experiment. Runs of one seed are
+paired, p is of the exact sign-flip test, corrected by Holm's method over the comparisons of a question in one setting.
+Cells without runs are left out, and so are their comparisons: the correction is for those planned, never for fewer.
 """
 
 import sys
@@ -22,7 +22,10 @@ from compare import compare, interval, markdown, with_interval  # noqa: E402
 from results import CURVE, ENTROPY, curves_of, finals_of, read_csv  # noqa: E402
 
 TASK = "Pendulum-v1"
-SETTINGS = ("paper", "defaults")
+STANDARDISED = "defaults-norm-adv"  # the defaults with --norm-adv
+SETTINGS = ("paper", "defaults", STANDARDISED)
+ALGORITHMS = {"ppo": "PPO", "rpo": "RPO", "fixed": "fixed scale"}
+FILES = {"ppo": "ppo_continuous", "rpo": "rpo_continuous", "fixed": "fixed_scale"}
 BONUSES = ("0", "0.01", "0.05")
 LIMITS = {"right": "", "mistaken": "-no-bootstrap-truncation"}
 METRICS = {"evaluation": "eval_return_mean", "training": "train_return_last100"}
@@ -46,17 +49,37 @@ class Options:  # of compare.py
 def name_of(setting: str, algorithm: str, limit: str, bonus: str) -> str:
     """The exp_name of a cell, as scripts/rpo_study.sh gives it."""
     extra = "" if bonus == "0" else f"-ent-coef={bonus}"
-    return f"{algorithm}_continuous-{setting}{LIMITS[limit]}{extra}"
+    return f"{FILES[algorithm]}-{setting}{LIMITS[limit]}{extra}"
 
 
-def planned() -> dict[str, list[tuple]]:
-    """question -> [(cell, cell it is compared with), ...], as the page declared them before the runs."""
+def planned(setting: str) -> dict[str, list[tuple]]:
+    """question -> [(cell, cell it is compared with), ...], as the page declared them before the runs; a cell is the
+    arguments of name_of."""
+
+    def pairs(*of, other: str = setting) -> list[tuple]:
+        return [((setting, *a), (other, *b)) for a, b in of]
+
+    bare = ("ppo", "mistaken", "0")
+    if setting == STANDARDISED:
+        ours = [
+            (x, limit, "0")
+            for x, limit in (("ppo", "right"), ("ppo", "mistaken"), ("rpo", "mistaken"))
+        ]
+        ours += [("ppo", limit, "0.05") for limit in LIMITS]
+        within = pairs((ours[3], ours[0]), (ours[4], bare), (ours[2], bare))
+        return {"7": within + pairs(*zip(ours, ours), other="defaults")}
     first = [(("ppo", "mistaken", bonus), ("ppo", "right", bonus)) for bonus in BONUSES]
-    first += [(("ppo", "mistaken", bonus), ("ppo", "mistaken", "0")) for bonus in BONUSES[1:]]
+    first += [(("ppo", "mistaken", bonus), bare) for bonus in BONUSES[1:]]
     same = product(("right", "mistaken"), BONUSES)
     second = [(("rpo", limit, bonus), ("ppo", limit, bonus)) for limit, bonus in same]
     second += [(("rpo", "mistaken", "0"), ("ppo", "mistaken", bonus)) for bonus in BONUSES[1:]]
-    return {"1": first, "2": second}
+    questions = {"1": pairs(*first), "2": pairs(*second)}
+    if setting == "paper":
+        held = ("fixed", "mistaken", "0")
+        others = (bare, ("rpo", "mistaken", "0"), ("ppo", "mistaken", "0.05"))
+        sixth = [(held, other) for other in others]
+        questions["6"] = pairs(*sixth, (("fixed", "right", "0"), ("ppo", "right", "0")))
+    return questions
 
 
 def stepwise(ps: list[float], planned: int) -> list[float]:
@@ -69,9 +92,10 @@ def stepwise(ps: list[float], planned: int) -> list[float]:
     return corrected
 
 
-def words(cell: tuple[str, str, str]) -> str:
-    algorithm, limit, bonus = cell
-    return f"{algorithm.upper()}, {limit}, {bonus}"
+def words(cell: tuple, setting: str) -> str:
+    """A cell in a table of `setting`, which names its own only where that is another."""
+    own, algorithm, limit, bonus = cell
+    return ", ".join([ALGORITHMS[algorithm], limit, bonus] + [own] * (own != setting))
 
 
 def cells(rows, setting: str) -> list[dict]:
@@ -81,13 +105,13 @@ def cells(rows, setting: str) -> list[dict]:
         name: finals_of(rows, name)
         for name in ("eval_return_mean", "train_return_last100", ENTROPY)
     }
-    for cell in product(COLOURS, LIMITS, BONUSES):
+    for cell in product(FILES, LIMITS, BONUSES):
         key = (TASK, name_of(setting, *cell))
         if key not in finals["eval_return_mean"]:
             continue
         values = [np.array(list(final[key].values())) for final in finals.values()]
         score = dict(zip(("low", "high"), interval(values[0], Options())), mean=values[0].mean())
-        line = dict(zip(("algorithm", "time limit", "bonus"), (cell[0].upper(), *cell[1:])))
+        line = dict(zip(("algorithm", "time limit", "bonus"), (ALGORITHMS[cell[0]], *cell[1:])))
         line |= {"seeds": len(values[0]), "evaluation: mean [95 %]": with_interval(score, "mean")}
         line |= {"training, last 100": float(values[1].mean()), "entropy": float(values[2].mean())}
         lines.append(line)
@@ -97,13 +121,13 @@ def cells(rows, setting: str) -> list[dict]:
 def comparisons(rows, setting: str, question: str) -> list[dict]:
     """One line a planned comparison whose runs are there: differences of evaluations and of training returns, with
     p corrected by Holm's method over the comparisons that the question planned, for each of the two by itself."""
-    pairs = planned()[question]
-    lines = [{"exp_name": words(a), "against": words(b)} for a, b in pairs]
+    pairs = planned(setting)[question]
+    lines = [{"exp_name": words(a, setting), "against": words(b, setting)} for a, b in pairs]
     for title, metric in METRICS.items():
         scores = finals_of(rows, metric)
         found = []
         for line, pair in zip(lines, pairs):
-            keys = [(TASK, name_of(setting, *cell)) for cell in pair]
+            keys = [(TASK, name_of(*cell)) for cell in pair]
             if all(key in scores for key in keys):
                 row = compare(*(scores[key] for key in keys), Options())
                 same = scores[keys[0]].keys() == scores[keys[1]].keys()
@@ -122,7 +146,7 @@ def draw(rows, file: Path) -> None:
     scores = finals_of(rows, "eval_return_mean")
     there = [
         s
-        for s in SETTINGS
+        for s in SETTINGS[:2]
         if any((TASK, name_of(s, "ppo", "mistaken", b)) in scores for b in BONUSES)
     ]
     figure, axes = plt.subplots(
@@ -218,9 +242,9 @@ def main() -> None:
     for setting in SETTINGS:
         if lines := cells(rows, setting):
             print(f"## {setting}\n\n{markdown(lines)}\n")
-            for question in planned():
+            for question, pairs in planned(setting).items():
                 if found := comparisons(rows, setting, question):
-                    title = f"Question {question}: differences, p corrected for {len(planned()[question])}"
+                    title = f"Question {question}: differences, p corrected for {len(pairs)}"
                     print(f"{title}\n\n{markdown(found)}\n")
     if args.figure:
         draw(rows, args.figure)

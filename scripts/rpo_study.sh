@@ -23,9 +23,9 @@ pendulum() { # algorithm x time limit x entropy bonus, in two settings
   echo "$both $pendulum --tag defaults $limits $bonuses -- $(steps 400000) --device ${DEVICE:-auto}"
 }
 standardised() { # advantages, as the paper's settings have them and the defaults do not
-  local settings="--tag defaults-norm-adv"
-  echo "$ppo $pendulum $settings $limits --grid ent-coef=0,0.05 -- $(steps 400000) --norm-adv --device ${DEVICE:-auto}"
-  echo "$rpo $pendulum $settings --grid bootstrap-truncation=False -- $(steps 400000) --norm-adv --device ${DEVICE:-auto}"
+  local cell="$pendulum --tag defaults-norm-adv" flags="$(steps 400000) --norm-adv --device ${DEVICE:-auto}"
+  echo "$ppo $cell $limits --grid ent-coef=0,0.05 -- $flags"
+  echo "$rpo $cell --grid bootstrap-truncation=False -- $flags"
 }
 fixed() {
   bash scripts/patched.sh fixed_scale "$runs/study"
