@@ -1,4 +1,4 @@
-"""Questions 1, 2, 6 and 7 of docs/rpo.md's second edition, answered from its runs: tables as Markdown, and figures.
+"""Questions 1, 2 and 6 to 8 of docs/rpo.md's second edition, answered from its runs: tables as Markdown, and figures.
 
     python benchmarks/rpo_study.py benchmarks/results/rpo_paper.csv benchmarks/rpo_study*.csv
 
@@ -23,7 +23,8 @@ from results import CURVE, ENTROPY, curves_of, finals_of, read_csv  # noqa: E402
 
 TASK = "Pendulum-v1"
 STANDARDISED = "defaults-norm-adv"  # the defaults with --norm-adv
-SETTINGS = ("paper", "defaults", STANDARDISED)
+DISCOUNT = "defaults-gamma"  # the defaults with the paper's gamma, 0.99
+SETTINGS = ("paper", "defaults", STANDARDISED, DISCOUNT)
 ALGORITHMS = {"ppo": "PPO", "rpo": "RPO", "fixed": "fixed scale"}
 FILES = {"ppo": "ppo_continuous", "rpo": "rpo_continuous", "fixed": "fixed_scale"}
 BONUSES = ("0", "0.01", "0.05")
@@ -59,7 +60,11 @@ def planned(setting: str) -> dict[str, list[tuple]]:
     def pairs(*of, other: str = setting) -> list[tuple]:
         return [((setting, *a), (other, *b)) for a, b in of]
 
-    bare = ("ppo", "mistaken", "0")
+    bare, robust = ("ppo", "mistaken", "0"), ("rpo", "mistaken", "0")
+    if setting == DISCOUNT:
+        return {
+            "8": pairs((robust, bare)) + pairs((bare, bare), (robust, robust), other="defaults")
+        }
     if setting == STANDARDISED:
         ours = [
             (x, limit, "0")
@@ -76,7 +81,7 @@ def planned(setting: str) -> dict[str, list[tuple]]:
     questions = {"1": pairs(*first), "2": pairs(*second)}
     if setting == "paper":
         held = ("fixed", "mistaken", "0")
-        others = (bare, ("rpo", "mistaken", "0"), ("ppo", "mistaken", "0.05"))
+        others = (bare, robust, ("ppo", "mistaken", "0.05"))
         sixth = [(held, other) for other in others]
         questions["6"] = pairs(*sixth, (("fixed", "right", "0"), ("ppo", "right", "0")))
     return questions

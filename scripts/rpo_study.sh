@@ -27,6 +27,10 @@ standardised() { # advantages, as the paper's settings have them and the default
   echo "$ppo $cell $limits --grid ent-coef=0,0.05 -- $flags"
   echo "$rpo $cell --grid bootstrap-truncation=False -- $flags"
 }
+discount() { # as the paper's settings have it
+  echo "$both $pendulum --tag defaults-gamma --grid bootstrap-truncation=False -- \
+    $(steps 400000) --gamma 0.99 --device ${DEVICE:-auto}"
+}
 fixed() {
   bash scripts/patched.sh fixed_scale "$runs/study"
   echo "--scripts $runs/study/fixed_scale.py $pendulum --tag paper $limits -- $(steps 500000) $paper"
@@ -45,5 +49,5 @@ later() { # the paper's 8M steps
   echo "$both --env-ids BipedalWalker-v3 --seeds ${SEEDS:-1-2} --tag 8M -- $(steps 8000000) $paper"
 }
 
-for part in ${PARTS:-pendulum standardised fixed distributions tasks later}; do "$part"; done |
+for part in ${PARTS:-pendulum standardised discount fixed distributions tasks later}; do "$part"; done |
   python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --runs-dir "$runs" "$@" --jobs -
