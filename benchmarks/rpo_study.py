@@ -1,4 +1,4 @@
-"""Questions 1, 2 and 6 to 8 of docs/rpo.md's second edition, answered from its runs: tables as Markdown, and figures.
+"""Questions 1, 2 and 6 to 9 of docs/rpo.md's second edition, answered from its runs: tables as Markdown, and figures.
 
     python benchmarks/rpo_study.py benchmarks/results/rpo_paper.csv benchmarks/rpo_study*.csv
 
@@ -24,7 +24,8 @@ from results import CURVE, ENTROPY, curves_of, finals_of, read_csv  # noqa: E402
 TASK = "Pendulum-v1"
 STANDARDISED = "defaults-norm-adv"  # the defaults with --norm-adv
 DISCOUNT = "defaults-gamma"  # the defaults with the paper's gamma, 0.99
-SETTINGS = ("paper", "defaults", STANDARDISED, DISCOUNT)
+SHORT = "paper-short"  # the paper's settings with rollouts of 32 steps of 64 environments
+SETTINGS = ("paper", "defaults", STANDARDISED, DISCOUNT, SHORT)
 ALGORITHMS = {"ppo": "PPO", "rpo": "RPO", "fixed": "fixed scale"}
 FILES = {"ppo": "ppo_continuous", "rpo": "rpo_continuous", "fixed": "fixed_scale"}
 BONUSES = ("0", "0.01", "0.05")
@@ -157,7 +158,7 @@ def draw(rows, file: Path) -> None:
     figure, axes = plt.subplots(
         len(there),
         2,
-        figsize=(7, 2.9 * len(there)),
+        figsize=(7, 2.6 * len(there)),
         sharey=True,
         squeeze=False,
         layout="constrained",
@@ -197,16 +198,22 @@ def draw(rows, file: Path) -> None:
 
 
 def draw_over_time(rows, file: Path) -> None:
-    """Return and entropy over steps of PPO's cells that have both curves: a line a seed, a bold one their mean."""
+    """Return and entropy over steps of PPO's cells that have both curves, learned scale or fixed: a line a seed, a bold
+    one their mean."""
     import matplotlib.pyplot as plt
 
     returns, entropies = curves_of(rows, CURVE), curves_of(rows, ENTROPY)
     figure, axes = plt.subplots(1, 2, figsize=(7, 2.9), layout="constrained")
-    for limit, (bonus, shade) in product(LIMITS, zip(BONUSES, SHADES)):
-        key = (TASK, name_of("paper", "ppo", limit, bonus))
+    shown = [("ppo", *cell) for cell in product(LIMITS, BONUSES)] + [("fixed", "mistaken", "0")]
+    for algorithm, limit, bonus in shown:
+        key = (TASK, name_of("paper", algorithm, limit, bonus))
         if min((len(points) for points in entropies.get(key, {}).values()), default=0) < 2:
             continue  # no curve, only the last entropy
-        look = {"color": shade, "ls": "-" if limit == "mistaken" else "--"}
+        fixed = algorithm == "fixed"
+        look = {
+            "color": "#009E73" if fixed else SHADES[BONUSES.index(bonus)],
+            "ls": "-" if limit == "mistaken" else "--",
+        }
         for axis, curves in zip(axes, (returns, entropies)):
             seeds = [np.array(points).T for points in curves[key].values()]
             steps = np.linspace(
@@ -215,7 +222,9 @@ def draw_over_time(rows, file: Path) -> None:
             for one in seeds:
                 axis.plot(*one, lw=0.5, alpha=0.25, **look)
             mean = np.mean([np.interp(steps, *one) for one in seeds], axis=0)
-            axis.plot(steps, mean, lw=2, label=f"{limit}, {bonus}", **look)
+            axis.plot(
+                steps, mean, lw=2, label=f"{limit}, {bonus}" + ", fixed scale" * fixed, **look
+            )
     for axis, title in zip(axes, ("training return", "entropy of the policy (nats)")):
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("thousand steps")
@@ -223,7 +232,7 @@ def draw_over_time(rows, file: Path) -> None:
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
     lines = axes[0].get_legend_handles_labels()
-    place = {"loc": "outside lower center", "ncols": 5}
+    place = {"loc": "outside lower center", "ncols": 3}
     figure.legend(
         *lines, title="time limit, bonus", frameon=False, fontsize=8, title_fontsize=8, **place
     )

@@ -31,6 +31,12 @@ discount() { # as the paper's settings have it
   echo "$both $pendulum --tag defaults-gamma --grid bootstrap-truncation=False -- \
     $(steps 400000) --gamma 0.99 --device ${DEVICE:-auto}"
 }
+short() { # the paper's settings, with as many steps of many environments
+  local short="$pendulum --tag paper-short --grid bootstrap-truncation=False"
+  local flags="$(steps 500000) $paper --num-envs 64 --num-steps 32"
+  echo "$rpo $short -- $flags"
+  echo "$ppo $short --grid ent-coef=0.05 -- $flags"
+}
 fixed() {
   bash scripts/patched.sh fixed_scale "$runs/study"
   echo "--scripts $runs/study/fixed_scale.py $pendulum --tag paper $limits -- $(steps 500000) $paper"
@@ -49,5 +55,5 @@ later() { # the paper's 8M steps
   echo "$both --env-ids BipedalWalker-v3 --seeds ${SEEDS:-1-2} --tag 8M -- $(steps 8000000) $paper"
 }
 
-for part in ${PARTS:-pendulum standardised discount fixed distributions tasks later}; do "$part"; done |
+for part in ${PARTS:-pendulum standardised discount short fixed distributions tasks later}; do "$part"; done |
   python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --runs-dir "$runs" "$@" --jobs -

@@ -15,6 +15,9 @@ sys.path.append(str(ROOT / "scripts"))
 import results  # noqa: E402
 import rpo_study  # noqa: E402
 
+FIRST = ROOT / "benchmarks/results/rpo_paper.csv"
+RUNS = (FIRST, *sorted((ROOT / "benchmarks").glob("rpo_study*.csv")))
+
 
 def rows_of(scores: dict[str, list[float]]) -> list:
     """exp_name -> a return a seed, as rows of finished runs."""
@@ -33,7 +36,7 @@ def test_cells_are_trained(tmp_path):
     line = ["bash", ROOT / "scripts/rpo_study.sh", "--dry-run"]
     search = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     variables = os.environ | {"RUNS": str(tmp_path), "SEEDS": "1", "PATH": search}
-    variables["PARTS"] = "pendulum fixed standardised discount"
+    variables["PARTS"] = "pendulum fixed standardised discount short"
     text = subprocess.run(line, env=variables, capture_output=True, text=True)
     trained = set(re.findall(r"--exp-name (\S+)", text.stdout))
     wanted = {
@@ -44,7 +47,7 @@ def test_cells_are_trained(tmp_path):
         for cell in pair
     }
     assert wanted == trained, text.stderr
-    assert len(trained) == 24 + 2 + 5 + 2
+    assert len(trained) == 24 + 2 + 5 + 2 + 2
 
 
 def test_correction():
@@ -113,10 +116,83 @@ def test_later_file_counts(tmp_path):
 
 def test_published_tables(capsys, monkeypatch):
     """Would break: a table of docs/rpo.md that its CSV files do not give."""
-    files = [ROOT / "benchmarks/results/rpo_paper.csv", ROOT / "benchmarks/rpo_study.csv"]
-    monkeypatch.setattr("sys.argv", ["rpo_study.py", *map(str, files)])
+    monkeypatch.setattr("sys.argv", ["rpo_study.py", *map(str, RUNS)])
     rpo_study.main()
     assert capsys.readouterr().out == (ROOT / "benchmarks/rpo_study.md").read_text()
+
+
+def test_differences_of_the_page():
+    """Would break: an interval or a p in the sentences of docs/rpo.md that no table of its runs has, in either
+    direction and to the sentence's digits."""
+    tables = [*(ROOT / "benchmarks/curves").glob("rpo_*.md"), ROOT / "benchmarks/rpo_study.md"]
+    number = r"-?[\d.]+"
+    triples, ps = set(), set()
+    for table in tables:
+        text = table.read_text()
+        for found in re.findall(rf"({number}) \[({number}), ({number})\]", text):
+            mean, low, high = map(float, found)
+            triples |= {(mean, low, high), (-mean, -high, -low)}
+        ps |= set(re.findall(r"[|] (\d\.\d+)(?= [|])", text))
+    page = (ROOT / "docs/rpo.md").read_text()
+    prose = " ".join(line.strip() for line in page.splitlines() if not line.startswith("|"))
+    intervals = re.findall(rf"({number})(?: points)? \[({number}), ({number})\]", prose)
+    assert len(intervals) == len(re.findall(rf"\[{number}, {number}\]", prose)) - 1  # RPO's noise
+    for words in intervals:
+        last = 10.0 ** -max(len(word.partition(".")[2]) for word in words)
+        near = [
+            all(abs(value - float(word)) <= 0.501 * last for value, word in zip(values, words))
+            for values in triples
+        ]
+        assert any(near), words
+    named = [
+        p
+        for group in re.findall(r"p = ((?:[\d.]+\d|1)(?: and [\d.]+\d)?)", prose)
+        for p in group.split(" and ")
+    ]
+    assert len(named) > 20
+    for p in named:
+        assert p in ps or p == "1" and "1.00" in ps, p
+
+
+def test_first_screen_and_settings():
+    """Would break: a return at the top of docs/rpo.md, or in its table of settings, that the runs do not give."""
+    page = (ROOT / "docs/rpo.md").read_text()
+    words = " ".join(page.split())
+    rows = rpo_study.rows_of(RUNS)
+    evaluation, training = (results.finals_of(rows, name) for name in rpo_study.METRICS.values())
+
+    def mean(scores, *cell) -> str:
+        values = scores[rpo_study.TASK, rpo_study.name_of(*cell)].values()
+        assert len(values) == 10
+        return f"{sum(values) / 10:.0f}"
+
+    both = ("ppo", "rpo")
+    right = [mean(training, s, x, "right", "0") for s in ("paper", "defaults") for x in both]
+    words_of = "PPO has {} and RPO {} with the paper's settings, {} and {} with our defaults"
+    assert words_of.format(*right) in words
+    paper = [mean(training, "paper", x, "mistaken", b) for b in ("0", "0.05") for x in both]
+    words_of = "PPO has {} and RPO {}, so the mistake moves both. With a bonus of 0.05 PPO has {} and RPO {}:"
+    assert words_of.format(*paper) in words
+    cells = itertools.product(both, ["mistaken"], rpo_study.BONUSES)
+    best = max((mean(training, "defaults", *cell) for cell in cells), key=int)
+    starts = {}
+    for row in results.read_csv(ROOT / "benchmarks/rpo_study_defaults.csv"):
+        if row.metric == results.CURVE:
+            starts.setdefault((row.exp_name, row.seed), row.value)  # the rows are in order of steps
+    assert len(starts) == 120
+    start = sum(starts.values()) / 120
+    assert (
+        f"the best of six cells has {best}, where the first 64 episodes of training have {start:.0f}"
+        in words
+    )
+    settings = {
+        "none": "defaults",
+        "`--norm-adv`": rpo_study.STANDARDISED,
+        "`--gamma 0.99`": rpo_study.DISCOUNT,
+    }
+    for flag, setting in settings.items():
+        line = [mean(evaluation, setting, x, "mistaken", "0") for x in both]
+        assert f"| {flag} | {line[0]} | {line[1]} |" in page
 
 
 def test_words_of_the_page():
