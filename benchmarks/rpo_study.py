@@ -66,6 +66,9 @@ def planned(setting: str) -> dict[str, list[tuple]]:
         return {
             "8": pairs((robust, bare)) + pairs((bare, bare), (robust, robust), other="defaults")
         }
+    if setting == SHORT:
+        bonus = ("ppo", "mistaken", "0.05")
+        return {"9": pairs((robust, robust), (bonus, bonus), other="paper")}
     if setting == STANDARDISED:
         ours = [
             (x, limit, "0")
