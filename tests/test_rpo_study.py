@@ -250,6 +250,33 @@ def test_words_of_the_page():
         / 10
         for name in (f"{algo}_continuous{end}" for algo in ("ppo", "rpo") for end in ("", mistaken))
     }
-    ppo, worse, robust, other = entropy.values()
-    assert f"ends at {ppo:.2f}, with the mistake at {worse:.2f}" in page
-    assert f"Its entropy ends at {robust:.2f} and {other:.2f}" in page
+    ppo, worse, *_ = entropy.values()
+    assert f"PPO ends at {ppo:.2f} nats, with the mistake at {worse:.2f}" in page
+
+
+def test_entropy_of_the_page():
+    """Would break: a figure of docs/rpo.md's section on the entropy that the runs of its control do not give."""
+    page = " ".join((ROOT / "docs/rpo.md").read_text().split())
+    rows = rpo_study.rows_of(RUNS)
+    entropies = results.finals_of(rows, results.ENTROPY)
+    runs = results.curves_of(rows, results.CURVE)
+
+    def entropy(*cell) -> str:
+        values = entropies[rpo_study.TASK, rpo_study.name_of(*cell)].values()
+        assert len(values) == 10
+        return f"{sum(values) / 10:.2f}"
+
+    control = runs[rpo_study.TASK, rpo_study.name_of("paper", "fixed", "mistaken", "0")].values()
+    first = sorted(next(step for step, value in run if value > -400) for run in control)  # of all
+    low, high = (round(step, -3) for step in (first[0], first[-1]))
+    assert len(first) == 10
+    assert f"All ten runs pass -400, after {low:,} to {high:,} steps" in page
+    held, robust = (entropy("paper", x, "mistaken", "0") for x in ("fixed", "rpo"))
+    assert f"held at 1, which is {held} nats, where RPO ends at {robust}" in page
+    others = [
+        entropy("defaults", "rpo", "mistaken", "0"),
+        entropy("defaults", "ppo", "mistaken", "0.01"),
+        entropy(rpo_study.STANDARDISED, "ppo", "mistaken", "0.05"),
+    ]
+    words = "RPO ends at {} nats, PPO with 0.01 at {}, PPO with `--norm-adv` and 0.05 at {}"
+    assert words.format(*others) in page
