@@ -1080,8 +1080,8 @@ def test_cars_at_rest():
 def test_breakout_beside_stable_baselines3():
     """Would break: a return in docs/atari.md's tables of PPO and A2C on Breakout that the runs do not give."""
     scores = defaultdict(dict)
-    for name in ("breakout_published", "breakout_ale_fire", "breakout_a2c"):
-        for row in results.read_csv(ROOT / f"benchmarks/results/{name}.csv"):
+    for name in ("published", "ale_fire", "a2c", "a2c_ale_fire"):
+        for row in results.read_csv(ROOT / f"benchmarks/results/breakout_{name}.csv"):
             if row.metric in ("eval_return_mean", "train_return_last100"):
                 scores[row.exp_name].setdefault(row.seed, {})[row.metric] = row.value
     page = (ROOT / "docs/atari.md").read_text()
@@ -1093,7 +1093,7 @@ def test_breakout_beside_stable_baselines3():
         ]
         found = [cell.strip() for cell in line.strip("|").split("|")]
         assert [cell for cell in found[1:] if cell] == cells
-    assert len(scores) == 6
+    assert len(scores) == 7
     sides = ("ppo_atari", "sb3_atari-ppo")
     ours, theirs = (
         {
@@ -1114,6 +1114,18 @@ def test_breakout_beside_stable_baselines3():
     assert (row["exp_name"], row["against"]) == ("sb3_atari-ppo", "ppo_atari")
     ahead, low, high = (-float(row[key]) for key in ("difference", "high", "low"))
     assert f"ahead by {ahead:.2f} with an interval from {low:.2f} to {high:.2f};" in page
+    sides = [scores[name].values() for name in ("a2c_atari-small-eps", "sb3_atari-a2c-small-eps")]
+    a2c = [
+        np.mean([run[metric] for run in side])
+        for metric in ("eval_return_mean", "train_return_last100")
+        for side in sides
+    ]
+    both = "has {:.1f} and stable-baselines3's {:.1f}, in training {:.1f} and {:.1f}:"
+    assert both.format(*a2c) in page
+    with (ROOT / "benchmarks/curves/breakout_a2c_comparisons.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    ahead, low, high = (-float(row[key]) for key in ("difference", "high", "low"))
+    assert f"ahead by {ahead:.2f} [{low:.2f}, {high:.2f}] in the evaluation" in page
 
 
 def test_when_the_arm_is_learned():
