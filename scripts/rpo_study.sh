@@ -38,8 +38,8 @@ short() { # the paper's settings, with as many steps of many environments
   echo "$ppo $short --grid ent-coef=0.05 -- $flags"
 }
 fixed() {
-  bash scripts/patched.sh fixed_scale "$runs/study"
-  echo "--scripts $runs/study/fixed_scale.py $pendulum --tag paper $limits -- $(steps 500000) $paper"
+  bash scripts/patched.sh fixed_scale "$runs/patched"
+  echo "--scripts $runs/patched/fixed_scale.py $pendulum --tag paper $limits -- $(steps 500000) $paper"
 }
 distributions() { # alpha 0 is PPO
   local grid="--grid rpo-alpha=0,0.5 --grid distribution=laplace,gumbel"
