@@ -61,33 +61,27 @@ def planned(setting: str) -> dict[str, list[tuple]]:
     def pairs(*of, other: str = setting) -> list[tuple]:
         return [((setting, *a), (other, *b)) for a, b in of]
 
-    bare, robust = ("ppo", "mistaken", "0"), ("rpo", "mistaken", "0")
-    if setting == DISCOUNT:
-        return {
-            "8": pairs((robust, bare)) + pairs((bare, bare), (robust, robust), other="defaults")
-        }
-    if setting == SHORT:
-        bonus = ("ppo", "mistaken", "0.05")
-        return {"9": pairs((robust, robust), (bonus, bonus), other="paper")}
+    right, right_heavy = ("ppo", "right", "0"), ("ppo", "right", "0.05")
+    bare, heavy = ("ppo", "mistaken", "0"), ("ppo", "mistaken", "0.05")
+    robust, held = ("rpo", "mistaken", "0"), ("fixed", "mistaken", "0")
     if setting == STANDARDISED:
-        ours = [
-            (x, limit, "0")
-            for x, limit in (("ppo", "right"), ("ppo", "mistaken"), ("rpo", "mistaken"))
-        ]
-        ours += [("ppo", limit, "0.05") for limit in LIMITS]
-        within = pairs((ours[3], ours[0]), (ours[4], bare), (ours[2], bare))
-        return {"7": within + pairs(*zip(ours, ours), other="defaults")}
+        within = pairs((right_heavy, right), (heavy, bare), (robust, bare))
+        same = [(cell, cell) for cell in (right, bare, robust, right_heavy, heavy)]
+        return {"7": within + pairs(*same, other="defaults")}
+    if setting == DISCOUNT:
+        same = pairs((bare, bare), (robust, robust), other="defaults")
+        return {"8": pairs((robust, bare)) + same}
+    if setting == SHORT:
+        return {"9": pairs((robust, robust), (heavy, heavy), other="paper")}
     first = [(("ppo", "mistaken", bonus), ("ppo", "right", bonus)) for bonus in BONUSES]
     first += [(("ppo", "mistaken", bonus), bare) for bonus in BONUSES[1:]]
     same = product(("right", "mistaken"), BONUSES)
     second = [(("rpo", limit, bonus), ("ppo", limit, bonus)) for limit, bonus in same]
-    second += [(("rpo", "mistaken", "0"), ("ppo", "mistaken", bonus)) for bonus in BONUSES[1:]]
+    second += [(robust, ("ppo", "mistaken", bonus)) for bonus in BONUSES[1:]]
     questions = {"1": pairs(*first), "2": pairs(*second)}
     if setting == "paper":
-        held = ("fixed", "mistaken", "0")
-        others = (bare, robust, ("ppo", "mistaken", "0.05"))
-        sixth = [(held, other) for other in others]
-        questions["6"] = pairs(*sixth, (("fixed", "right", "0"), ("ppo", "right", "0")))
+        sixth = [(held, bare), (held, robust), (held, heavy), (("fixed", "right", "0"), right)]
+        questions["6"] = pairs(*sixth)
     return questions
 
 

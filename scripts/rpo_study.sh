@@ -32,10 +32,10 @@ discount() { # as the paper's settings have it
     $(steps 400000) --gamma 0.99 --device ${DEVICE:-auto}"
 }
 short() { # the paper's settings, with as many steps of many environments
-  local short="$pendulum --tag paper-short --grid bootstrap-truncation=False"
+  local cell="$pendulum --tag paper-short --grid bootstrap-truncation=False"
   local flags="$(steps 500000) $paper --num-envs 64 --num-steps 32"
-  echo "$rpo $short -- $flags"
-  echo "$ppo $short --grid ent-coef=0.05 -- $flags"
+  echo "$rpo $cell -- $flags"
+  echo "$ppo $cell --grid ent-coef=0.05 -- $flags"
 }
 fixed() {
   bash scripts/patched.sh fixed_scale "$runs/patched"
