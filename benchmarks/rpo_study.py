@@ -1,4 +1,4 @@
-"""Questions 1, 2 and 6 to 9 of docs/rpo.md's second edition, answered from its runs: tables as Markdown, and figures.
+"""Questions 1 to 3 and 6 to 10 of docs/rpo.md's second edition, answered from its runs: Markdown tables, and figures.
 
     python benchmarks/rpo_study.py benchmarks/results/rpo_paper.csv benchmarks/rpo_study*.csv
 
@@ -24,10 +24,18 @@ from results import CURVE, ENTROPY, curves_of, finals_of, read_csv  # noqa: E402
 TASK = "Pendulum-v1"
 STANDARDISED = "defaults-norm-adv"  # the defaults with --norm-adv
 DISCOUNT = "defaults-gamma"  # the defaults with the paper's gamma, 0.99
+TOGETHER = "defaults-both"  # the defaults with both
 SHORT = "paper-short"  # the paper's settings with rollouts of 32 steps of 64 environments
-SETTINGS = ("paper", "defaults", STANDARDISED, DISCOUNT, SHORT)
-ALGORITHMS = {"ppo": "PPO", "rpo": "RPO", "fixed": "fixed scale"}
-FILES = {"ppo": "ppo_continuous", "rpo": "rpo_continuous", "fixed": "fixed_scale"}
+SETTINGS = ("paper", "defaults", STANDARDISED, DISCOUNT, TOGETHER, SHORT)
+ALGORITHMS = {  # title, file, what its grid adds to the name
+    "ppo": ("PPO", "ppo_continuous", ""),
+    "rpo": ("RPO", "rpo_continuous", ""),
+    "fixed": ("fixed scale", "fixed_scale", ""),
+    "ppo_laplace": ("PPO, Laplace", "rpo_continuous", "-distribution=laplace-rpo-alpha=0"),
+    "rpo_laplace": ("RPO, Laplace", "rpo_continuous", "-distribution=laplace"),
+    "ppo_gumbel": ("PPO, Gumbel", "rpo_continuous", "-distribution=gumbel-rpo-alpha=0"),
+    "rpo_gumbel": ("RPO, Gumbel", "rpo_continuous", "-distribution=gumbel"),
+}
 BONUSES = ("0", "0.01", "0.05")
 LIMITS = {"right": "", "mistaken": "-no-bootstrap-truncation"}
 METRICS = {"evaluation": "eval_return_mean", "training": "train_return_last100"}
@@ -50,8 +58,9 @@ class Options:  # of compare.py
 
 def name_of(setting: str, algorithm: str, limit: str, bonus: str) -> str:
     """The exp_name of a cell, as scripts/rpo_study.sh gives it."""
-    extra = "" if bonus == "0" else f"-ent-coef={bonus}"
-    return f"{FILES[algorithm]}-{setting}{LIMITS[limit]}{extra}"
+    _, file, extra = ALGORITHMS[algorithm]
+    extra += "" if bonus == "0" else f"-ent-coef={bonus}"
+    return f"{file}-{setting}{LIMITS[limit]}{extra}"
 
 
 def planned(setting: str) -> dict[str, list[tuple]]:
@@ -71,6 +80,9 @@ def planned(setting: str) -> dict[str, list[tuple]]:
     if setting == DISCOUNT:
         same = pairs((bare, bare), (robust, robust), other="defaults")
         return {"8": pairs((robust, bare)) + same}
+    if setting == TOGETHER:
+        within = pairs((bare, right), (robust, bare), (heavy, bare), (robust, heavy))
+        return {"10": within + pairs((bare, bare), (robust, robust), other=DISCOUNT)}
     if setting == SHORT:
         return {"9": pairs((robust, robust), (heavy, heavy), other="paper")}
     first = [(("ppo", "mistaken", bonus), ("ppo", "right", bonus)) for bonus in BONUSES]
@@ -82,6 +94,11 @@ def planned(setting: str) -> dict[str, list[tuple]]:
     if setting == "paper":
         sixth = [(held, bare), (held, robust), (held, heavy), (("fixed", "right", "0"), right)]
         questions["6"] = pairs(*sixth)
+        third = []
+        for shape in ("laplace", "gumbel"):
+            ppo, rpo = ((f"{x}_{shape}", "mistaken", "0") for x in ("ppo", "rpo"))
+            third += [(ppo, bare), (rpo, robust), (rpo, ppo)]
+        questions["3"] = pairs(*third)
     return questions
 
 
@@ -98,7 +115,7 @@ def stepwise(ps: list[float], planned: int) -> list[float]:
 def words(cell: tuple, setting: str) -> str:
     """A cell in a table of `setting`, which names its own only where that is another."""
     own, algorithm, limit, bonus = cell
-    return ", ".join([ALGORITHMS[algorithm], limit, bonus] + [own] * (own != setting))
+    return ", ".join([ALGORITHMS[algorithm][0], limit, bonus] + [own] * (own != setting))
 
 
 def cells(rows, setting: str) -> list[dict]:
@@ -108,13 +125,13 @@ def cells(rows, setting: str) -> list[dict]:
         name: finals_of(rows, name)
         for name in ("eval_return_mean", "train_return_last100", ENTROPY)
     }
-    for cell in product(FILES, LIMITS, BONUSES):
+    for cell in product(ALGORITHMS, LIMITS, BONUSES):
         key = (TASK, name_of(setting, *cell))
         if key not in finals["eval_return_mean"]:
             continue
         values = [np.array(list(final[key].values())) for final in finals.values()]
         score = dict(zip(("low", "high"), interval(values[0], Options())), mean=values[0].mean())
-        line = dict(zip(("algorithm", "time limit", "bonus"), (ALGORITHMS[cell[0]], *cell[1:])))
+        line = dict(zip(("algorithm", "time limit", "bonus"), (ALGORITHMS[cell[0]][0], *cell[1:])))
         line |= {"seeds": len(values[0]), "evaluation: mean [95 %]": with_interval(score, "mean")}
         line |= {"training, last 100": float(values[1].mean()), "entropy": float(values[2].mean())}
         lines.append(line)

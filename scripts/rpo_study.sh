@@ -31,6 +31,12 @@ discount() { # as the paper's settings have it
   echo "$both $pendulum --tag defaults-gamma --grid bootstrap-truncation=False -- \
     $(steps 400000) --gamma 0.99 --device ${DEVICE:-auto}"
 }
+together() { # both
+  local cell="$pendulum --tag defaults-both" flags="$(steps 400000) --norm-adv --gamma 0.99 --device ${DEVICE:-auto}"
+  echo "$ppo $cell $limits -- $flags"
+  echo "$ppo $cell --grid bootstrap-truncation=False --grid ent-coef=0.05 -- $flags"
+  echo "$rpo $cell --grid bootstrap-truncation=False -- $flags"
+}
 short() { # the paper's settings, with as many steps of many environments
   local cell="$pendulum --tag paper-short --grid bootstrap-truncation=False"
   local flags="$(steps 500000) $paper --num-envs 64 --num-steps 32"
@@ -42,8 +48,8 @@ fixed() {
   echo "--scripts $runs/patched/fixed_scale.py $pendulum --tag paper $limits -- $(steps 500000) $paper"
 }
 distributions() { # alpha 0 is PPO
-  local grid="--grid rpo-alpha=0,0.5 --grid distribution=laplace,gumbel"
-  echo "$rpo $pendulum --tag paper $grid -- $(steps 500000) $paper --no-bootstrap-truncation"
+  local grid="--grid bootstrap-truncation=False --grid distribution=laplace,gumbel --grid rpo-alpha=0,0.5"
+  echo "$rpo $pendulum --tag paper $grid -- $(steps 500000) $paper"
 }
 tasks() {
   echo "$both $walker --tag paper $limits -- $(steps 1000000) $paper"
@@ -55,5 +61,5 @@ later() { # the paper's 8M steps
   echo "$both --env-ids BipedalWalker-v3 --seeds ${SEEDS:-1-2} --tag 8M -- $(steps 8000000) $paper"
 }
 
-for part in ${PARTS:-pendulum standardised discount short fixed distributions tasks later}; do "$part"; done |
+for part in ${PARTS:-pendulum standardised discount together short fixed distributions tasks later}; do "$part"; done |
   python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --runs-dir "$runs" "$@" --jobs -
