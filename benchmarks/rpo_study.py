@@ -1,4 +1,4 @@
-"""Questions 1 to 3 and 6 to 10 of docs/rpo.md's second edition, answered from its runs: Markdown tables, and figures.
+"""Questions 1 to 3 and 6 to 11 of docs/rpo.md's second edition, answered from its runs: Markdown tables, and figures.
 
     python benchmarks/rpo_study.py benchmarks/results/rpo_paper.csv benchmarks/rpo_study*.csv
 
@@ -84,7 +84,9 @@ def planned(setting: str) -> dict[str, list[tuple]]:
         within = pairs((bare, right), (robust, bare), (heavy, bare), (robust, heavy))
         return {"10": within + pairs((bare, bare), (robust, robust), other=DISCOUNT)}
     if setting == SHORT:
-        return {"9": pairs((robust, robust), (heavy, heavy), other="paper")}
+        ninth = pairs((robust, robust), (heavy, heavy), other="paper")
+        within = pairs((robust, bare), (heavy, bare))
+        return {"9": ninth, "11": within + pairs((bare, bare), other="paper")}
     first = [(("ppo", "mistaken", bonus), ("ppo", "right", bonus)) for bonus in BONUSES]
     first += [(("ppo", "mistaken", bonus), bare) for bonus in BONUSES[1:]]
     same = product(("right", "mistaken"), BONUSES)

@@ -41,7 +41,7 @@ short() { # the paper's settings, with as many steps of many environments
   local cell="$pendulum --tag paper-short --grid bootstrap-truncation=False"
   local flags="$(steps 500000) $paper --num-envs 64 --num-steps 32"
   echo "$rpo $cell -- $flags"
-  echo "$ppo $cell --grid ent-coef=0.05 -- $flags"
+  echo "$ppo $cell --grid ent-coef=0,0.05 -- $flags"
 }
 fixed() {
   bash scripts/patched.sh fixed_scale "$runs/patched"

@@ -46,7 +46,7 @@ def test_cells_are_trained(tmp_path):
         for cell in pair
     }
     assert wanted == trained, text.stderr
-    assert len(trained) == 24 + 2 + 5 + 2 + 4 + 2 + 4
+    assert len(trained) == 24 + 2 + 5 + 2 + 4 + 3 + 4
 
 
 def test_correction():
