@@ -208,28 +208,27 @@ def draw(rows, file: Path) -> None:
     for axis in axes[-1]:
         axis.set_xlabel("weight of the entropy bonus")
     for row in axes:
-        row[0].set_ylabel("return")
+        row[0].set_ylabel("return, evaluation")
     axes[0][0].legend(frameon=False, loc="lower left")
     figure.savefig(file, dpi=200)
 
 
 def draw_over_time(rows, file: Path) -> None:
-    """Return and entropy over steps of PPO's cells that have both curves, learned scale or fixed: a line a seed, a bold
-    one their mean."""
+    """Return and entropy over steps in the paper's settings, of cells that have both curves: a line a seed, a bold one
+    their mean."""
     import matplotlib.pyplot as plt
 
     returns, entropies = curves_of(rows, CURVE), curves_of(rows, ENTROPY)
     figure, axes = plt.subplots(1, 2, figsize=(7, 2.9), layout="constrained")
-    shown = [("ppo", *cell) for cell in product(LIMITS, BONUSES)] + [("fixed", "mistaken", "0")]
+    shown = [("ppo", "right", "0"), *(("ppo", "mistaken", bonus) for bonus in BONUSES)]
+    shown += [("fixed", "mistaken", "0"), ("rpo", "mistaken", "0")]
     for algorithm, limit, bonus in shown:
         key = (TASK, name_of("paper", algorithm, limit, bonus))
         if min((len(points) for points in entropies.get(key, {}).values()), default=0) < 2:
             continue  # no curve, only the last entropy
-        fixed = algorithm == "fixed"
-        look = {
-            "color": "#009E73" if fixed else SHADES[BONUSES.index(bonus)],
-            "ls": "-" if limit == "mistaken" else "--",
-        }
+        colours = {"ppo": SHADES[BONUSES.index(bonus)], "fixed": "#009E73", "rpo": COLOURS["rpo"]}
+        look = {"color": colours[algorithm], "ls": "-" if limit == "mistaken" else "--"}
+        label = ", ".join([ALGORITHMS[algorithm][0], limit, bonus])
         for axis, curves in zip(axes, (returns, entropies)):
             seeds = [np.array(points).T for points in curves[key].values()]
             steps = np.linspace(
@@ -238,10 +237,8 @@ def draw_over_time(rows, file: Path) -> None:
             for one in seeds:
                 axis.plot(*one, lw=0.5, alpha=0.25, **look)
             mean = np.mean([np.interp(steps, *one) for one in seeds], axis=0)
-            axis.plot(
-                steps, mean, lw=2, label=f"{limit}, {bonus}" + ", fixed scale" * fixed, **look
-            )
-    for axis, title in zip(axes, ("training return", "entropy of the policy (nats)")):
+            axis.plot(steps, mean, lw=2, label=label, **look)
+    for axis, title in zip(axes, ("training return, the paper's settings", "entropy (nats)")):
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("thousand steps")
         axis.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:.0f}")
@@ -250,7 +247,12 @@ def draw_over_time(rows, file: Path) -> None:
     lines = axes[0].get_legend_handles_labels()
     place = {"loc": "outside lower center", "ncols": 3}
     figure.legend(
-        *lines, title="time limit, bonus", frameon=False, fontsize=8, title_fontsize=8, **place
+        *lines,
+        title="algorithm, time limit, bonus",
+        frameon=False,
+        fontsize=8,
+        title_fontsize=8,
+        **place,
     )
     figure.savefig(file, dpi=200)
 

@@ -5,7 +5,7 @@
 For learning curves beside ours at equal steps: the same network, hyperparameters, schedule and optimiser. What differs:
 stable-baselines3's wrappers (docs/atari.md), float32, and no value clipping, since stable-baselines3's form of it takes
 the clipped error alone, which gives values that moved far no gradient; ours takes the larger of both errors. Its DQN
-starts from PyTorch's own weights.
+starts from PyTorch's own weights, and plays at random in all environments at once.
 """
 
 import importlib
@@ -36,7 +36,7 @@ class Args:
 
 
 def ours(algo: str, env_id: str, total_timesteps: int, schedule_timesteps: int) -> dict:
-    """Defaults of our file as stable-baselines3's keywords. Its value loss is the squared error, ours half of it."""
+    """Defaults of our file as stable-baselines3's keywords. Its value loss is the squared error, PPO's half of it."""
     from speed import identical_case
 
     flags = asdict(load(ROOT / "algos" / f"{algo.lower()}_atari.py").Args())
@@ -78,7 +78,7 @@ def evaluate(model, envs, episodes: int) -> list[float]:
 
 
 def train(args: Args) -> dict:
-    from sb3_ppo import run
+    from sb3_ppo import first_seed, run
     from stable_baselines3.common.env_util import make_atari_env
     from stable_baselines3.common.vec_env import VecFrameStack
 
@@ -92,7 +92,8 @@ def train(args: Args) -> dict:
     def make_envs(number: int, seed: int):
         return VecFrameStack(make_atari_env(args.env_id, n_envs=number, seed=seed), 4)
 
-    envs = make_envs(settings.pop("n_envs"), args.seed)
+    first = first_seed(args.seed)
+    envs = make_envs(settings.pop("n_envs"), first)
     if args.algo == "DQN" and args.buffer_size:
         settings["buffer_size"] = args.buffer_size
     if args.algo == "A2C" and args.rms_eps:
@@ -100,7 +101,7 @@ def train(args: Args) -> dict:
 
     def evaluation(model) -> list[float]:
         model.exploration_rate = load(ROOT / "algos" / "dqn_atari.py").Args().eval_e  # DQN's
-        return evaluate(model, make_envs(args.eval_episodes, args.seed + 2**30), args.eval_episodes)
+        return evaluate(model, make_envs(args.eval_episodes, first + 2**30), args.eval_episodes)
 
     return run(args, args.algo, "CnnPolicy", settings, envs, evaluation)
 

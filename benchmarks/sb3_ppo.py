@@ -67,6 +67,11 @@ def evaluate(model, envs) -> list[float]:
     return returns.tolist()
 
 
+def first_seed(seed: int) -> int:
+    """Of a run's first environment, the others count on from it: as in algos/, the runs of two seeds share none."""
+    return seed * 10_007 % 2**30
+
+
 def run(
     args, algo: str, policy: str, settings: dict, envs, evaluate, library="stable_baselines3"
 ) -> dict:
@@ -140,7 +145,9 @@ def run(
 
     log = Log()
     module = importlib.import_module(library)
-    model = getattr(module, algo)(policy, envs, seed=args.seed, device="cpu", **settings)
+    model = getattr(module, algo)(
+        policy, envs, seed=first_seed(args.seed), device="cpu", **settings
+    )
     model.learn(args.total_timesteps, callback=log)
     writer.close()
     first, last = log.marks[min(1, len(log.marks) - 1)], log.marks[-1]
@@ -196,10 +203,10 @@ def train_on(args, algo: str, settings: dict, library: str) -> dict:
         envs = make_vec_env(args.env_id, n_envs=number, seed=seed, env_kwargs=bare)
         return VecNormalize(envs, gamma=settings["gamma"], **norms) if any(norms.values()) else envs
 
-    envs = make_envs(settings.pop("n_envs"), args.seed)
+    envs = make_envs(settings.pop("n_envs"), first_seed(args.seed))
 
     def evaluation(model) -> list[float]:
-        eval_envs = make_envs(args.eval_episodes, args.seed + 2**30)
+        eval_envs = make_envs(args.eval_episodes, first_seed(args.seed) + 2**30)
         if any(norms.values()):
             eval_envs.obs_rms, eval_envs.ret_rms = envs.obs_rms, envs.ret_rms
         return evaluate(model, eval_envs)

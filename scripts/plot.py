@@ -346,7 +346,7 @@ def draw_speed(stem: Path, rows: list[Row], lacks: list[str], options: Options) 
         for side, rounds in sides.items():
             middle = median(rounds.values())
             text = f"  {middle:,.0f}"
-            if side != "ours" and set(ours) == set(rounds):
+            if not side.startswith("ours") and set(ours) == set(rounds):
                 ratio = median(ours[seed] / rounds[seed] for seed in rounds)
                 text += f"; ours {ratio:.1f}x"
             label = display(side, options).replace("Stable-Baselines3 ", "SB3 ")

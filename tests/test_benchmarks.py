@@ -113,6 +113,47 @@ def test_sb3_on_atari(request, tmp_path):
     assert status == 0, err
 
 
+def test_sb3_seeds(sb3_atari, monkeypatch, tmp_path):
+    """Would break: environments, or games of the evaluation, that the runs of neighbouring seeds have in common, which
+    makes an interval over seeds too narrow."""
+    import sb3_ppo
+    import stable_baselines3
+    import stable_baselines3.common.env_util as env_util
+    from stable_baselines3.common.vec_env import VecFrameStack
+
+    seen = []
+
+    class Envs:
+        def __init__(self, *args, n_envs, seed, **kwargs):
+            self.num_envs, self.seed = n_envs, seed
+
+    class Model:  # seeds its environments anew
+        def __init__(self, policy, envs, seed, **kwargs):
+            seen.extend(range(seed, seed + envs.num_envs))
+
+        def learn(self, *args, callback):
+            callback.marks, callback.last100 = [(0, 0)], []
+            self.num_timesteps = 0
+
+    def evaluate(model, envs, *args) -> list[float]:
+        seen.extend(range(envs.seed, envs.seed + envs.num_envs))
+        return [0.0]
+
+    monkeypatch.setattr(env_util, "make_atari_env", Envs)
+    monkeypatch.setattr(env_util, "make_vec_env", Envs)
+    monkeypatch.setattr(VecFrameStack, "__new__", lambda cls, envs, stack: envs)
+    monkeypatch.setattr(stable_baselines3, "PPO", Model)
+    monkeypatch.setattr(sb3_atari, "evaluate", evaluate)
+    monkeypatch.setattr(sb3_ppo, "evaluate", evaluate)
+    monkeypatch.setattr(sys, "argv", [str(ROOT / "benchmarks/sb3_ppo.py")])
+    for seed in (1, 2, 3):
+        sb3_atari.train(sb3_atari.Args(seed=seed, runs_dir=str(tmp_path)))
+        args = sb3_ppo.Args(seed=seed + 3, runs_dir=str(tmp_path))
+        sb3_ppo.train_on(args, "PPO", {"n_envs": 64, "gamma": 0.99}, "stable_baselines3")
+    assert len(seen) == 3 * (8 + 30 + 64 + 100)
+    assert len(set(seen)) == len(seen)
+
+
 def test_sb3_is_evaluated_by_whole_games(sb3_atari):
     """Would break: returns of single lives, of clipped rewards, or of several games of one environment."""
 

@@ -90,13 +90,13 @@ def test_over_time(tmp_path):
     plt = pytest.importorskip("matplotlib.pyplot")
     rows = rows_of({"ppo_continuous-paper": [-160.0] * 3})  # no curve
     for seed, step in itertools.product((1, 2), (0, 500, 1000)):
-        key = "ppo_continuous-paper-ent-coef=0.05", rpo_study.TASK, seed, step
+        key = "rpo_continuous-paper-no-bootstrap-truncation", rpo_study.TASK, seed, step
         rows += [results.Row(*key, results.CURVE, -float(step), "abc")]
         rows += [results.Row(*key, results.ENTROPY, seed + step / 1000, "abc")]
     rpo_study.draw_over_time(rows, tmp_path / "figure.png")
     returns, entropies = plt.gcf().axes
     assert [len(axis.lines) for axis in (returns, entropies)] == [3, 3]  # two seeds and their mean
-    assert returns.lines[-1].get_label() == "right, 0.05"
+    assert returns.lines[-1].get_label() == "RPO, mistaken, 0"
     assert list(returns.lines[-1].get_ydata()[[0, -1]]) == [0, -1000]
     assert list(entropies.lines[-1].get_ydata()[[0, -1]]) == [1.5, 2.5]
     assert (tmp_path / "figure.png").stat().st_size > 10_000
