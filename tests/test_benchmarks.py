@@ -386,6 +386,30 @@ def test_staggered_episodes(monkeypatch):
     assert {*lengths(gym.make("LockstepPendulum-v0"), 3)} == {200}
 
 
+def test_atari_starts(monkeypatch, tmp_path):
+    """Would break: two runs of one game that count as different, returns sorted by the no-ops of other games."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    starts = importlib.import_module("atari_starts")
+    args = starts.Args(num_envs=12, steps=10)
+    numbers, different = starts.games("BreakoutNoFrameskip-v4", args)
+    assert numbers > 6 and different == 4
+    args.steps = 60  # the ball is under way
+    numbers, different = starts.games("PongNoFrameskip-v4", args)
+    assert numbers == different > 6
+    for algo, begun in (
+        ("ppo_atari", starts.no_ops("BreakoutNoFrameskip-v4", 9, 30_021 + 2**30)[1]),
+        ("sb3_atari", starts.peers_no_ops("BreakoutNoFrameskip-v4", 9, 30_021 + 2**30)),
+    ):
+        summary = {"algo": algo, "env_id": "BreakoutNoFrameskip-v4", "seed": 3, "eval_episodes": 9}
+        summary |= {"args": {"exp_name": algo}, "eval_returns": (10.0 + begun % 4).tolist()}
+        (tmp_path / algo).mkdir()
+        (tmp_path / algo / "summary.json").write_text(json.dumps(summary))
+        (line,) = starts.by_start((tmp_path / algo,))
+        for start, number in zip(*np.unique(begun % 4, return_counts=True)):
+            assert line[f"start {start}"] == f"{10 + start:.1f} ({number})"
+        assert line["all starts alike"] == pytest.approx(10 + np.unique(begun % 4).mean())
+
+
 def test_same_environments(monkeypatch):
     """Would break: copies of one environment that count as different; states that two seeds share and nobody sees."""
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
