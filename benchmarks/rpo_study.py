@@ -140,6 +140,20 @@ def cells(rows, setting: str) -> list[dict]:
     return lines
 
 
+def commits(rows, setting: str) -> str:
+    """Which code trained which cells, in words."""
+    found = {}
+    for cell in product(ALGORITHMS, LIMITS, BONUSES):
+        key = TASK, name_of(setting, *cell)
+        for commit in sorted({row.commit for row in rows if (row.env_id, row.exp_name) == key}):
+            found.setdefault(commit, []).append(words((setting, *cell), setting))
+    if len(found) == 1:
+        return f"Commit: {min(found)}"
+    return "Commits: " + ". ".join(
+        f"{commit}: {'; '.join(cells)}" for commit, cells in found.items()
+    )
+
+
 def comparisons(rows, setting: str, question: str) -> list[dict]:
     """One line a planned comparison whose runs are there: differences of evaluations and of training returns, with
     p corrected by Holm's method over the comparisons that the question planned, for each of the two by itself."""
@@ -273,7 +287,7 @@ def main() -> None:
     rows = rows_of(args.inputs)
     for setting in SETTINGS:
         if lines := cells(rows, setting):
-            print(f"## {setting}\n\n{markdown(lines)}\n")
+            print(f"## {setting}\n\n{markdown(lines)}\n\n{commits(rows, setting)}.\n")
             for question, pairs in planned(setting).items():
                 if found := comparisons(rows, setting, question):
                     title = f"Question {question}: differences, p corrected for {len(pairs)}"

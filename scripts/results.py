@@ -23,7 +23,7 @@ CLOCK = "charts/wall_time_s"
 ENTROPY = "losses/entropy"
 MISSING = "missing"
 SUMMARY = ("eval_return_mean", "eval_return_std", "eval_return_median", "eval_return_min")
-SUMMARY += ("best_return_mean", "train_return_last100", "sps", "wall_time_s")
+SUMMARY += ("eval_greedy_mean", "best_return_mean", "train_return_last100", "sps", "wall_time_s")
 SCORES = ("eval_return_mean", "sps")  # the score of a set is the first of these that it has
 PAUSE = 600  # seconds without a log
 # flags in which the runs of one experiment may differ

@@ -1125,7 +1125,40 @@ def test_breakout_beside_stable_baselines3():
     with (ROOT / "benchmarks/curves/breakout_a2c_comparisons.csv").open() as file:
         (row,) = csv.DictReader(file)
     ahead, low, high = (-float(row[key]) for key in ("difference", "high", "low"))
-    assert f"ahead by {ahead:.2f} [{low:.2f}, {high:.2f}] in the evaluation" in page
+    assert f"lead of {ahead:.2f} [{low:.2f}, {high:.2f}] in the evaluation" in page
+    rows = results.read_csv(ROOT / "benchmarks/results/breakout_a2c.csv")
+    runs = results.finals_of(rows, "train_return_last100")
+    sides = ("a2c_atari-small-eps", "sb3_atari-a2c-small-eps")
+    row = compare.compare(*(runs["BreakoutNoFrameskip-v4", side] for side in sides), options())
+    words = "{difference:.2f} [{low:.2f}, {high:.2f}]".format(**row)
+    assert f"In training ours is ahead by {words}" in page
+
+
+def test_pong_of_the_page():
+    """Would break: a return in docs/atari.md's table of Pong that the runs do not give."""
+    page = (ROOT / "docs/atari.md").read_text()
+    everyone = []
+    for name, commit in (("pong", "6739da6"), ("pong_greedy", "c732751")):
+        rows = list(results.read_csv(ROOT / f"benchmarks/results/{name}.csv"))
+        curves = results.curves_of(rows, results.CURVE)["PongNoFrameskip-v4", "ppo_atari"]
+        names = ("eval_return_mean", "eval_return_std", "eval_greedy_mean", "train_return_last100")
+        draws, spread, greedy, training = (
+            results.finals_of(rows, name).get(("PongNoFrameskip-v4", "ppo_atari"), {})
+            for name in names
+        )
+        for seed, curve in curves.items():
+            before = (
+                next(f"{value:.1f}" for step, value in curve if end - 50_000 <= step < end)
+                for end in (500_000, 1_000_000, 1_500_000, 2_000_000)
+            )
+            mode = f"{greedy[seed]:.1f} " if greedy else ""
+            line = f"| {commit}, {seed} | {draws[seed]:.1f} ± {spread[seed]:.1f} | {mode}| "
+            line += f"{training[seed]:.1f} | {', '.join(before)} |"
+            assert line in page
+            everyone.append((f"{draws[seed]:.1f}", training[seed]))
+    scores = ", ".join(score for score, _ in everyone)
+    mean = np.mean([training for _, training in everyone])
+    assert f"| {scores} | {mean:.1f} |" in page
 
 
 def test_when_the_arm_is_learned():
