@@ -1,4 +1,4 @@
-"""Questions 1 to 3 and 6 to 11 of docs/rpo.md's second edition, answered from its runs: Markdown tables, and figures.
+"""Questions 1 to 3 and 6 to 12 of docs/rpo.md's second edition, answered from its runs: Markdown tables, and figures.
 
     python benchmarks/rpo_study.py benchmarks/results/rpo_paper.csv benchmarks/rpo_study*.csv
 
@@ -26,7 +26,11 @@ STANDARDISED = "defaults-norm-adv"  # the defaults with --norm-adv
 DISCOUNT = "defaults-gamma"  # the defaults with the paper's gamma, 0.99
 TOGETHER = "defaults-both"  # the defaults with both
 SHORT = "paper-short"  # the paper's settings with rollouts of 32 steps of 64 environments
-SETTINGS = ("paper", "defaults", STANDARDISED, DISCOUNT, TOGETHER, SHORT)
+CLIPPED = "defaults-clip"  # the defaults with --clip-vloss
+THREE = "defaults-three"  # the defaults with all three
+OPEN, SHORT_OPEN = "paper-open", "paper-short-open"  # without --clip-vloss
+SETTINGS = ("paper", "defaults", STANDARDISED, DISCOUNT, TOGETHER, CLIPPED, THREE)
+SETTINGS += (SHORT, OPEN, SHORT_OPEN)
 ALGORITHMS = {  # title, file, what its grid adds to the name
     "ppo": ("PPO", "ppo_continuous", ""),
     "rpo": ("RPO", "rpo_continuous", ""),
@@ -83,6 +87,15 @@ def planned(setting: str) -> dict[str, list[tuple]]:
     if setting == TOGETHER:
         within = pairs((bare, right), (robust, bare), (heavy, bare), (robust, heavy))
         return {"10": within + pairs((bare, bare), (robust, robust), other=DISCOUNT)}
+    if setting in (CLIPPED, THREE):
+        same = pairs(
+            (bare, bare), (robust, robust), other="defaults" if setting == CLIPPED else TOGETHER
+        )
+        return {"12": pairs((robust, bare)) + same}
+    if setting == OPEN:
+        return {"12": pairs((robust, robust), (heavy, heavy), other="paper")}
+    if setting == SHORT_OPEN:
+        return {"12": pairs((bare, bare), other=SHORT)}
     if setting == SHORT:
         ninth = pairs((robust, robust), (heavy, heavy), other="paper")
         within = pairs((robust, bare), (heavy, bare))

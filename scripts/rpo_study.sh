@@ -43,6 +43,15 @@ short() { # the paper's settings, with as many steps of many environments
   echo "$rpo $cell -- $flags"
   echo "$ppo $cell --grid ent-coef=0,0.05 -- $flags"
 }
+clipped() { # values: in the paper's settings they are, in the defaults not; here the other way round
+  local cell="$pendulum --grid bootstrap-truncation=False" flags="$(steps 400000) --clip-vloss --device ${DEVICE:-auto}"
+  echo "$both $cell --tag defaults-clip -- $flags"
+  echo "$both $cell --tag defaults-three -- $flags --norm-adv --gamma 0.99"
+  flags="$(steps 500000) ${paper/--clip-vloss/--no-clip-vloss}"
+  echo "$ppo $cell --tag paper-short-open -- $flags --num-envs 64 --num-steps 32"
+  echo "$rpo $cell --tag paper-open -- $flags"
+  echo "$ppo $cell --tag paper-open --grid ent-coef=0.05 -- $flags"
+}
 fixed() {
   bash scripts/patched.sh fixed_scale "$runs/patched"
   echo "--scripts $runs/patched/fixed_scale.py $pendulum --tag paper $limits -- $(steps 500000) $paper"
@@ -61,5 +70,5 @@ later() { # the paper's 8M steps
   echo "$both --env-ids BipedalWalker-v3 --seeds ${SEEDS:-1-2} --tag 8M -- $(steps 8000000) $paper"
 }
 
-for part in ${PARTS:-pendulum standardised discount together short fixed distributions tasks later}; do "$part"; done |
+for part in ${PARTS:-pendulum standardised discount together short clipped fixed distributions tasks later}; do "$part"; done |
   python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --runs-dir "$runs" "$@" --jobs -
