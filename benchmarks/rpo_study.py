@@ -247,7 +247,7 @@ def draw_over_time(rows, file: Path) -> None:
 
     returns, entropies = curves_of(rows, CURVE), curves_of(rows, ENTROPY)
     figure, axes = plt.subplots(1, 2, figsize=(7, 2.9), layout="constrained")
-    shown = [("ppo", "right", "0"), *(("ppo", "mistaken", bonus) for bonus in BONUSES)]
+    shown = [("ppo", "right", "0.01"), *(("ppo", "mistaken", bonus) for bonus in BONUSES)]
     shown += [("fixed", "mistaken", "0"), ("rpo", "mistaken", "0")]
     for algorithm, limit, bonus in shown:
         key = (TASK, name_of("paper", algorithm, limit, bonus))

@@ -1,6 +1,7 @@
 """benchmarks/rpo_study.py: its cells are those that scripts/rpo_study.sh trains, its corrections those planned."""
 
 import itertools
+import math
 import os
 import re
 import subprocess
@@ -162,92 +163,67 @@ def test_first_screen_and_settings():
     page = (ROOT / "docs/rpo.md").read_text()
     words = " ".join(page.split())
     rows = rpo_study.rows_of(RUNS)
-    evaluation, training = (results.finals_of(rows, name) for name in rpo_study.METRICS.values())
+    scores = results.finals_of(rows, "eval_return_mean")
 
-    def mean(scores, *cell) -> str:
+    def mean(*cell) -> str:
         values = scores[rpo_study.TASK, rpo_study.name_of(*cell)].values()
         assert len(values) == 10
         return f"{sum(values) / 10:.0f}"
 
     both = ("ppo", "rpo")
-    right = [mean(training, s, x, "right", "0") for s in ("paper", "defaults") for x in both]
+    right = [mean(s, x, "right", "0") for s in ("paper", "defaults") for x in both]
     words_of = "PPO has {} and RPO {} with the paper's settings, {} and {} with our defaults"
     assert words_of.format(*right) in words
-    paper = [mean(training, "paper", x, "mistaken", b) for b in ("0", "0.05") for x in both]
-    words_of = "PPO has {} and RPO {}, so the mistake moves both. With a bonus of 0.05 PPO has {} and RPO {}:"
+    paper = [mean("paper", x, "mistaken", b) for b in ("0", "0.05") for x in both]
+    words_of = "PPO has {} and RPO {}. With a bonus of 0.05 PPO has {} and RPO {}:"
     assert words_of.format(*paper) in words
     cells = itertools.product(both, ["mistaken"], rpo_study.BONUSES)
-    best = max((mean(training, "defaults", *cell) for cell in cells), key=int)
-    starts = {}
-    for row in results.read_csv(ROOT / "benchmarks/rpo_study_defaults.csv"):
-        if row.metric == results.CURVE:
-            starts.setdefault((row.exp_name, row.seed), row.value)  # the rows are in order of steps
-    assert len(starts) == 120
-    start = sum(starts.values()) / 120
-    assert (
-        f"the best of six cells has {best}, where the first 64 episodes of training have {start:.0f}"
-        in words
-    )
+    best = max((mean("defaults", *cell) for cell in cells), key=int)
+    assert f"the best of six cells has {best}" in words
     settings = {
-        "none": "defaults",
+        "nothing": "defaults",
         "`--norm-adv`": rpo_study.STANDARDISED,
         "`--gamma 0.99`": rpo_study.DISCOUNT,
+        "`--norm-adv --gamma 0.99`": rpo_study.TOGETHER,
+        "`--clip-vloss`": rpo_study.CLIPPED,
+        "all three": rpo_study.THREE,
     }
     for flag, setting in settings.items():
-        line = [mean(evaluation, setting, x, "mistaken", "0") for x in both]
+        line = [mean(setting, x, "mistaken", "0") for x in both]
         assert f"| {flag} | {line[0]} | {line[1]} |" in page
 
 
 def test_words_of_the_page():
     """Would break: a step or a return in the sentences of docs/rpo.md that the runs do not give."""
     page = re.sub(r"\s+", " ", (ROOT / "docs/rpo.md").read_text())
-    rows = list(results.read_csv(ROOT / "benchmarks/rpo_study.csv"))
-    rows += results.read_csv(ROOT / "benchmarks/results/rpo_paper.csv")
+    rows = rpo_study.rows_of(RUNS)
+    curves = results.curves_of(rows, results.CURVE)
 
-    def of(name: str, metric: str, commit: str) -> dict[int, list]:
-        """seed -> [(step, value), ...]"""
-        found = {}
-        for row in rows:
-            key = row.exp_name, row.env_id, row.metric, row.commit
-            if key == (name, rpo_study.TASK, metric, commit):
-                found.setdefault(row.seed, []).append((row.step, row.value))
-        assert len(found) == 10, (name, metric)
-        return found
-
-    def passes(name: str, commit: str) -> list[int]:
+    def passes(name: str) -> list[int]:
         """Steps after which each run's mean training return is first above -400, in order."""
-        curves = of(name, results.CURVE, commit).values()
-        first = [next((step for step, value in curve if value > -400), None) for curve in curves]
+        runs = curves[rpo_study.TASK, name].values()
+        assert len(runs) == 10
+        first = [next((step for step, value in run if value > -400), None) for run in runs]
         return sorted(step for step in first if step)
 
+    def ends(name: str, metric: str) -> dict[int, float]:
+        return results.finals_of(rows, metric)[rpo_study.TASK, name]
+
     mistaken = "-no-bootstrap-truncation"
-    new, old = "c1c382d", "cb7eb8d"
     bonus = f"ppo_continuous-paper{mistaken}-ent-coef=0.05"
-    rpo = passes(f"rpo_continuous-paper{mistaken}", old)
-    assert len(rpo) == 8
-    low, high = (round(step, -3) for step in (rpo[0], rpo[-1]))
-    assert f"eight of its runs pass -400 after {low:,} to {high:,} steps, two never" in page
-    steps = passes(bonus, new)
+    steps = passes(f"rpo_continuous-paper{mistaken}")
+    low, high = (round(step, -3) for step in (steps[0], steps[-1]))
+    assert len(steps) == 10
+    assert f"All its runs then pass -400, after {low:,} to {high:,} steps" in page
+    steps = passes(bonus)
     assert len(steps) == 9 and round(steps[-1], -3) == 395_000
     assert 175_000 < steps[0] < steps[7] < 245_000
-    right = passes("ppo_continuous-paper-ent-coef=0.05", new)
-    assert len(right) == 10 and right[-1] <= 75_500
-    ends = {
-        metric: sorted(value for ((_, value),) in of(bonus, metric, new).values())
-        for metric in ("eval_return_mean", "train_return_last100")
-    }
-    evaluation, training = (values[0] for values in ends.values())
-    second = ends["eval_return_mean"][1]
+    worst = [sorted(ends(bonus, name).values()) for name in rpo_study.METRICS.values()]
+    (evaluation, second, *_), (training, *_) = worst
     words = f"it ends at {evaluation:.0f}, in training at {training:.0f}; the other nine at"
     assert f"{words} {second:.0f} or better" in page
-    none = of(f"ppo_continuous-paper{mistaken}", "eval_return_mean", new)
-    scores = of(bonus, "eval_return_mean", new)
-    assert all(scores[seed][0][1] > none[seed][0][1] for seed in scores)
-    rows = results.read_csv(ROOT / "benchmarks/results/rpo_defaults.csv")
-    entropies = results.finals_of(rows, results.ENTROPY)
-    names = (f"ppo_continuous{end}" for end in ("", mistaken))
-    ppo, worse = (sum(entropies[rpo_study.TASK, name].values()) / 10 for name in names)
-    assert f"PPO ends at {ppo:.2f} nats, with the mistake at {worse:.2f}" in page
+    worst = sorted(ends(f"ppo_continuous-paper-short-open{mistaken}", "eval_return_mean").values())
+    assert f"fail, at {worst[1]:.0f} and {worst[0]:.0f};" in page and worst[2] > -300
 
 
 def test_entropy_of_the_page():
@@ -270,9 +246,14 @@ def test_entropy_of_the_page():
     held, robust = (entropy("paper", x, "mistaken", "0") for x in ("fixed", "rpo"))
     assert f"held at 1, which is {held} nats, where RPO ends at {robust}" in page
     others = [
+        entropy("defaults", "ppo", "mistaken", "0"),
         entropy("defaults", "rpo", "mistaken", "0"),
         entropy("defaults", "ppo", "mistaken", "0.01"),
         entropy(rpo_study.STANDARDISED, "ppo", "mistaken", "0.05"),
     ]
-    words = "RPO ends at {} nats, PPO with 0.01 at {}, PPO with `--norm-adv` and 0.05 at {}"
+    words = "PPO ends where it began, at {}, RPO at {}, PPO with 0.01 at {}, PPO with `--norm-adv` and 0.05 at {}"
     assert words.format(*others) in page
+    start = 0.5 * math.log(2 * math.pi * math.e) + math.log(0.6)
+    assert f"begin at {start:.2f} nats, a scale of 0.6" in page
+    short = entropy(rpo_study.SHORT, "ppo", "mistaken", "0")
+    assert f"PPO learns and ends at {short} nats" in page
