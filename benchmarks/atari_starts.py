@@ -91,7 +91,8 @@ def by_start(runs: tuple[Path, ...]) -> list[dict]:
         if "sb3" in summary["algo"]:
             begun = peers_no_ops(summary["env_id"], number, seed)
         else:
-            _, begun = no_ops(summary["env_id"], number, seed)
+            envs, begun = no_ops(summary["env_id"], number, seed)
+            envs.close()
         for start, value in zip(begun % 4, summary["eval_returns"]):
             returns[summary["args"]["exp_name"]][start].append(value)
     lines = []

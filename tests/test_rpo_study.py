@@ -256,4 +256,4 @@ def test_entropy_of_the_page():
     start = 0.5 * math.log(2 * math.pi * math.e) + math.log(0.6)
     assert f"begin at {start:.2f} nats, a scale of 0.6" in page
     short = entropy(rpo_study.SHORT, "ppo", "mistaken", "0")
-    assert f"PPO learns and ends at {short} nats" in page
+    assert f"PPO, above, learns and ends at {short} nats" in page

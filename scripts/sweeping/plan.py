@@ -89,8 +89,8 @@ def dry_start(script: Path, module, args) -> None:
     away = {"resume": "", "track": False, "device": "cpu"}
     away = {name: value for name, value in away.items() if hasattr(args, name)}
     # where the script fails, its writer of events may still be at work when the folder goes
-    away_again = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-    with away_again as folder, warnings.catch_warnings():
+    scratch = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+    with scratch as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         silence = io.StringIO()
         try:
