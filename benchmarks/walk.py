@@ -8,7 +8,7 @@ Every run folder's final agent plays --episodes first episodes of as many Bipeda
 its policy's mode, undisturbed and under one disturbance at a time: Gaussian noise on the action, clipped to the action
 space; Gaussian noise on the standardised observation; a heavier or lighter hull. Each counts as an environment of its
 own in the long CSV that scripts/plot.py reads; it draws one kind of disturbance a file. A fall is an episode that ends
-with the hull on the ground.
+with the hull on the ground. Runs of a patched copy of a file (scripts/patched.sh) need --algo-file, the file itself.
 """
 
 import csv
@@ -32,6 +32,7 @@ STEPS_PER_SECOND = 50  # of the simulation
 class Options:
     runs: tyro.conf.Positional[tuple[Path, ...]]  # run folders of BipedalWalker-v3
     output: Path = Path("benchmarks/results/walk.csv")  # the long CSV
+    algo_file: Path | None = None  # of the runs whose own file is not in algos/
     noise: tuple[float, ...] = (0.2, 0.4, 0.6)  # on actions, in [-1, 1]: standard deviation
     observation_noise: tuple[float, ...] = ()  # standard deviation, in those of each number so far
     hull_mass: tuple[float, ...] = ()  # times the mass and the inertia that the walker learned with
@@ -98,10 +99,11 @@ def main(options: Options) -> None:
     }
     disturbances |= {f"hull mass {x:g}": {"hull_mass": x} for x in options.hull_mass}
     for run in options.runs:
-        module, args, weights = enjoy.load_run(run)
         summary = read_json(run / "summary.json")
         right = summary.get("env_id") == "BipedalWalker-v3"
         check(right, f"{run} is no finished run of BipedalWalker-v3")
+        own = enjoy.ROOT / "algos" / f"{summary['algo']}.py"
+        module, args, weights = enjoy.load_run(run, None if own.is_file() else options.algo_file)
         for title, disturbance in disturbances.items():
             metrics = walk(module, args, weights, options.episodes, options.seed, **disturbance)
             env_id = ", ".join(["BipedalWalker-v3", *filter(None, [title])])

@@ -56,6 +56,16 @@ fixed() {
   bash scripts/patched.sh fixed_scale "$runs/patched"
   echo "--scripts $runs/patched/fixed_scale.py $pendulum --tag paper $limits -- $(steps 500000) $paper"
 }
+robust() { # our defaults on the walker, which benchmarks/walk.py then disturbs
+  bash scripts/patched.sh noisy_actions "$runs/patched"
+  bash scripts/patched.sh fixed_scale "$runs/patched"
+  local cell="--env-ids BipedalWalker-v3 --seeds ${SEEDS:-1-10} --tag robust"
+  local flags="$(steps 1000000) --device ${DEVICE:-auto}"
+  echo "$both $cell -- $flags"
+  echo "$ppo $cell --grid ent-coef=0.003 -- $flags"
+  echo "--scripts $runs/patched/fixed_scale.py $cell -- $flags --init-std 1.5"
+  echo "--scripts $runs/patched/noisy_actions.py $cell -- $flags"
+}
 distributions() { # alpha 0 is PPO
   local grid="--grid bootstrap-truncation=False --grid distribution=laplace,gumbel --grid rpo-alpha=0,0.5"
   echo "$rpo $pendulum --tag paper $grid -- $(steps 500000) $paper"
@@ -70,5 +80,5 @@ later() { # the paper's 8M steps
   echo "$both --env-ids BipedalWalker-v3 --seeds ${SEEDS:-1-2} --tag 8M -- $(steps 8000000) $paper"
 }
 
-for part in ${PARTS:-pendulum standardised discount together short clipped fixed distributions tasks later}; do "$part"; done |
+for part in ${PARTS:-pendulum standardised discount together short clipped fixed robust distributions tasks later}; do "$part"; done |
   python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --runs-dir "$runs" "$@" --jobs -

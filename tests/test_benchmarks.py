@@ -259,6 +259,26 @@ def test_walk(request, tmp_path):
     )
     status, _, err = run("scripts/plot.py", "results/walk.csv", *FEW, cwd=tmp_path)
     assert status == 0, err
+    for name in ("summary.json", "checkpoint.pt"):  # as a patched copy of the file leaves them
+        content = (
+            torch.load(folder / name)
+            if name.endswith("pt")
+            else json.loads((folder / name).read_text())
+        )
+        content["algo"] = "fixed_scale"
+        torch.save(content, folder / name) if name.endswith("pt") else (folder / name).write_text(
+            json.dumps(content)
+        )
+    status, _, err = run("benchmarks/walk.py", *flags, cwd=tmp_path)
+    assert status != 0 and "name the algorithm's file with --algo-file" in err
+    flags += "--algo-file", ALGOS / "ppo_continuous.py"
+    status, _, err = run("benchmarks/walk.py", *flags, cwd=tmp_path)
+    assert status == 0, err
+    with (tmp_path / "results/walk.csv").open() as file:
+        again = {
+            (row["env_id"], row["metric"]): float(row["value"]) for row in csv.DictReader(file)
+        }
+    assert again == rows
 
 
 @pytest.mark.slow
