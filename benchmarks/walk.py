@@ -92,7 +92,9 @@ def walk(
 
 def main(options: Options) -> None:
     rows = []
-    disturbances = {"": {}}
+    noisy = any([*options.noise, *options.observation_noise])
+    calm = "" if noisy or not options.hull_mass else "hull mass 1"  # where the figure shows it
+    disturbances = {calm: {}}
     disturbances |= {f"noise {x:g}": {"noise": x} for x in options.noise if x}
     disturbances |= {
         f"observation noise {x:g}": {"observation_noise": x} for x in options.observation_noise

@@ -259,6 +259,13 @@ def test_walk(request, tmp_path):
     )
     status, _, err = run("scripts/plot.py", "results/walk.csv", *FEW, cwd=tmp_path)
     assert status == 0, err
+    only = folder, "--episodes", 12, "--noise", 0, "--hull-mass", 3, "--output", "results/mass.csv"
+    assert run("benchmarks/walk.py", *only, cwd=tmp_path)[0] == 0
+    with (tmp_path / "results/mass.csv").open() as file:
+        masses = {
+            (row["env_id"], row["metric"]): float(row["value"]) for row in csv.DictReader(file)
+        }
+    assert masses == {key: value for key, value in rows.items() if "mass" in key[0]}
     for name in ("summary.json", "checkpoint.pt"):  # as a patched copy of the file leaves them
         content = (
             torch.load(folder / name)

@@ -180,6 +180,19 @@ def test_first_screen_and_settings():
     cells = itertools.product(both, ["mistaken"], rpo_study.BONUSES)
     best = max((mean("defaults", *cell) for cell in cells), key=int)
     assert f"the best of six cells has {best}" in words
+    together, three = rpo_study.TOGETHER, rpo_study.THREE
+    between = [
+        mean(together, x, "mistaken", b) for x, b in (("rpo", "0"), ("ppo", "0"), ("ppo", "0.05"))
+    ]
+    between += [mean(three, x, "mistaken", "0") for x in ("rpo", "ppo")]
+    words_of = "RPO has {}, PPO {}, PPO with 0.05 {} (one run in ten fails); with clipped values too, RPO has {} and"
+    words_of += " PPO {}."
+    assert words_of.format(*between) in words
+    heavy = scores[rpo_study.TASK, rpo_study.name_of(together, "ppo", "mistaken", "0.05")].values()
+    worst, second, *_ = (f"{score:.0f}" for score in sorted(heavy))
+    assert f"nine of its runs have {second} or better, one {worst}." in words
+    right = mean(together, "ppo", "right", "0")
+    assert f"With right limits PPO has {right} with gamma and advantages together" in words
     settings = {
         "nothing": "defaults",
         "`--norm-adv`": rpo_study.STANDARDISED,
@@ -214,7 +227,7 @@ def test_words_of_the_page():
     steps = passes(f"rpo_continuous-paper{mistaken}")
     low, high = (round(step, -3) for step in (steps[0], steps[-1]))
     assert len(steps) == 10
-    assert f"All its runs then pass -400, after {low:,} to {high:,} steps" in page
+    assert f"All ten runs of RPO without a bonus pass -400, after {low:,} to {high:,} steps" in page
     steps = passes(bonus)
     assert len(steps) == 9 and round(steps[-1], -3) == 395_000
     assert 175_000 < steps[0] < steps[7] < 245_000
@@ -256,4 +269,4 @@ def test_entropy_of_the_page():
     start = 0.5 * math.log(2 * math.pi * math.e) + math.log(0.6)
     assert f"begin at {start:.2f} nats, a scale of 0.6" in page
     short = entropy(rpo_study.SHORT, "ppo", "mistaken", "0")
-    assert f"PPO, above, learns and ends at {short} nats" in page
+    assert f"has -182 [-195, -169], at {short} nats" in page
