@@ -1,10 +1,11 @@
 """Questions 1 to 3 and 6 to 12 of docs/rpo.md's second edition, answered from its runs: Markdown tables, and figures.
 
-    python benchmarks/rpo_study.py benchmarks/results/rpo_paper.csv benchmarks/rpo_study*.csv
+    python benchmarks/rpo_study.py benchmarks/results/rpo_{paper,robust}.csv benchmarks/rpo_study*.csv
 
 Each cell of setting x algorithm x time limit x entropy bonus on Pendulum-v1 is one experiment. Runs of one seed are
 paired, p is of the exact sign-flip test, corrected by Holm's method over the comparisons of a question in one setting.
-Cells without runs are left out, and so are their comparisons: the correction is for those planned, never for fewer.
+Cells without runs are left out, and so are their comparisons: the correction is for those planned, never for fewer. The
+last table is of the walkers of docs/rpo-more.md.
 """
 
 import sys
@@ -42,6 +43,14 @@ ALGORITHMS = {  # title, file, what its grid adds to the name
 }
 BONUSES = ("0", "0.01", "0.05")
 LIMITS = {"right": "", "mistaken": "-no-bootstrap-truncation"}
+WALKERS = {  # trained by scripts/rpo_study.sh, disturbed by walk.py
+    "RPO": "rpo_continuous-robust",
+    "PPO": "ppo_continuous-robust",
+    "PPO, bonus 0.003": "ppo_continuous-robust-ent-coef=0.003",
+    "PPO, scale held at 1.5": "fixed_scale-robust",
+    "PPO, trained under noise": "noisy_actions-robust",
+}
+WALKS = ("", "noise 0.6", "observation noise 0.4", "hull mass x2", "hull mass x0.5")
 METRICS = {"evaluation": "eval_return_mean", "training": "train_return_last100"}
 SHADES = ("#332288", "#0072B2", "#56B4E9")  # of the bonuses
 COLOURS = {"ppo": "#0072B2", "rpo": "#D55E00"}  # as everywhere
@@ -188,6 +197,34 @@ def comparisons(rows, setting: str, question: str) -> list[dict]:
     return [line for line in lines if len(line) > 2]
 
 
+def walkers(rows) -> tuple[list[dict], list[dict]]:
+    """Of the disturbed walkers: one line each, with its means over seeds, and RPO's differences from the others in the
+    three disturbances that were planned."""
+    scores = finals_of(rows, "eval_return_mean")
+    env_ids = {walk: ", ".join(["BipedalWalker-v3", *filter(None, [walk])]) for walk in WALKS}
+    lines, found = [], []
+    for title, name in WALKERS.items():
+        if (env_ids["noise 0.6"], name) not in scores:
+            continue
+        line = {"walker": title, "seeds": len(scores[env_ids["noise 0.6"], name])}
+        for walk, env_id in env_ids.items():
+            line[walk or "undisturbed"] = float(np.mean(list(scores[env_id, name].values())))
+        for metric in ("entropy", "mode_outside_bounds_percent"):
+            values = finals_of(rows, metric)[env_ids[""], name].values()
+            line[metric] = float(np.mean(list(values)))
+        lines.append(line)
+    pairs = list(product(WALKS[1:4], list(WALKERS)[1:]))
+    for walk, title in pairs:
+        ours, others = ((env_ids[walk], WALKERS[name]) for name in ("RPO", title))
+        if ours in scores and others in scores:
+            row = compare(scores[ours], scores[others], Options())
+            found.append({"disturbance": walk, "RPO against": title} | row)
+    for row, p in zip(found, stepwise([row["p"] for row in found], len(pairs))):
+        row |= {"p": p, "difference [95 %]": with_interval(row, "difference")}
+    columns = ("disturbance", "RPO against", "test", "difference [95 %]", "p")
+    return lines, [{name: row[name] for name in columns} for row in found]
+
+
 def draw(rows, file: Path) -> None:
     """A row of panels a setting, a column a time limit: return over entropy bonus, a point a seed, a bar the mean."""
     import matplotlib.pyplot as plt
@@ -305,6 +342,10 @@ def main() -> None:
                 if found := comparisons(rows, setting, question):
                     title = f"Question {question}: differences, p corrected for {len(pairs)}"
                     print(f"{title}\n\n{markdown(found)}\n")
+    lines, differences = walkers(rows)
+    if lines:
+        title = f"Differences, p corrected for {3 * (len(WALKERS) - 1)}"
+        print(f"## walkers\n\n{markdown(lines)}\n\n{title}\n\n{markdown(differences)}\n")
     if args.figure:
         draw(rows, args.figure)
     if args.over_time:

@@ -1,4 +1,4 @@
-"""How trained walkers walk, undisturbed and disturbed: return, falls, worst episode, speed.
+"""How trained walkers walk, undisturbed and disturbed: return, falls, worst episode, speed, entropy.
 
     python benchmarks/walk.py runs/BipedalWalker-v3__* --output benchmarks/results/NAME.csv
     python benchmarks/walk.py runs/BipedalWalker-v3__* --noise 0 --observation-noise 0.2 0.4 --output NAME.csv
@@ -7,8 +7,9 @@
 Every run folder's final agent plays --episodes first episodes of as many BipedalWalker-v3 environments of Gymnasium, by
 its policy's mode, undisturbed and under one disturbance at a time: Gaussian noise on the action, clipped to the action
 space; Gaussian noise on the standardised observation; a heavier or lighter hull. Each counts as an environment of its
-own in the long CSV that scripts/plot.py reads; it draws one kind of disturbance a file. A fall is an episode that ends
-with the hull on the ground. Runs of a patched copy of a file (scripts/patched.sh) need --algo-file, the file itself.
+own in the long CSV that scripts/plot.py reads, which compares the others with the first exp_name. A fall is an episode
+that ends with the hull on the ground. Runs of a patched copy of a file (scripts/patched.sh) need --algo-file, the file
+itself.
 """
 
 import csv
@@ -80,6 +81,7 @@ def walk(
             distance[i] = envs.envs[i].unwrapped.hull.position.x - starts[i]
         running &= ~ended
     envs.close()
+    entropy = agent.get_action(seen)[2].mean()  # of the policy, whose mode walks
     speed = distance.sum() / (steps.sum() / STEPS_PER_SECOND)
     metrics = {"eval_return_mean": returns.mean(), "eval_return_median": np.median(returns)}
     metrics |= {
@@ -87,19 +89,18 @@ def walk(
         "return_of_worst_tenth": np.sort(returns)[: -(-episodes // 10)].mean(),
     }
     metrics |= {"falls_percent": 100 * falls.mean(), "steps": steps.mean(), "speed_m_per_s": speed}
-    return metrics | {"mode_outside_bounds_percent": 100 * outside.sum() / steps.sum()}
+    metrics |= {"mode_outside_bounds_percent": 100 * outside.sum() / steps.sum()}
+    return metrics | {"entropy": float(entropy)}
 
 
 def main(options: Options) -> None:
     rows = []
-    noisy = any([*options.noise, *options.observation_noise])
-    calm = "" if noisy or not options.hull_mass else "hull mass 1"  # where the figure shows it
-    disturbances = {calm: {}}
+    disturbances = {"": {}}
     disturbances |= {f"noise {x:g}": {"noise": x} for x in options.noise if x}
     disturbances |= {
         f"observation noise {x:g}": {"observation_noise": x} for x in options.observation_noise
     }
-    disturbances |= {f"hull mass {x:g}": {"hull_mass": x} for x in options.hull_mass}
+    disturbances |= {f"hull mass x{x:g}": {"hull_mass": x} for x in options.hull_mass}
     for run in options.runs:
         summary = read_json(run / "summary.json")
         right = summary.get("env_id") == "BipedalWalker-v3"
@@ -117,7 +118,7 @@ def main(options: Options) -> None:
             ]
     options.output.parent.mkdir(parents=True, exist_ok=True)
     with options.output.open("w", newline="") as stream:
-        csv.writer(stream, lineterminator="\n").writerows([COLUMNS, *sorted(rows)])
+        csv.writer(stream, lineterminator="\n").writerows([COLUMNS, *rows])
 
 
 if __name__ == "__main__":

@@ -225,15 +225,24 @@ def summarise(rows: list[Row], options: Options, minutes: bool = False) -> dict:
 
 
 def over_settings(rows: list[Row], score: str) -> tuple[list[Row], str]:
-    """Scores of env_ids such as "Walker-v3, noise 0.2" as points of curves over the noise, which is the second thing
-    returned. The env_id without a setting is noise 0."""
-    points, name = [], ""
-    for row in rows:
-        found = re.fullmatch(r"(.+), (.+) ([\d.]+)", row.env_id)
-        env_id, name, step = found.groups() if found else (row.env_id, name, 0)
-        if row.metric == score:
-            points.append(row._replace(env_id=env_id, step=float(step)))
-    return (points if name else []), name
+    """Scores of env_ids such as "Walker-v3, noise 0.2" or "Walker-v3, mass x2" as points of curves over the strength of
+    the disturbance, and the name of the axis; several kinds take the place of the environments. The env_id without a
+    setting is at 0, or at x1."""
+    found = [(row, re.fullmatch(r"(.+), (.+) (x?)([\d.]+)", row.env_id)) for row in rows]
+    found = [(row, setting) for row, setting in found if row.metric == score]
+    kinds = {setting[2]: float(bool(setting[3])) for _, setting in found if setting}
+    alone = len({setting[1] if setting else row.env_id for row, setting in found}) == 1
+    points = []
+    for row, setting in found:
+        places = [(row.env_id, kind, step) for kind, step in kinds.items()]
+        if setting:
+            places = [(setting[1], setting[2], float(setting[4]))]
+        for env_id, kind, step in places:
+            several = kind if alone else f"{env_id}, {kind}"
+            title = env_id if len(kinds) == 1 else several
+            points.append(row._replace(env_id=title, step=step))
+    points.sort(key=lambda row: row.step)
+    return points, "strength" if len(kinds) > 1 else "".join(kinds)
 
 
 def draw_curves(

@@ -557,6 +557,17 @@ def test_curves_over_a_setting():
     assert (over, key, rest) == ("noise", ("E-v1", "ppo"), [])
     assert [(x.tolist(), y.tolist()) for x, y in runs] == [([0, 0.5], [3, 1]), ([0, 0.5], [5, 2])]
     assert plot.over_settings(rows_of({"ppo": [3.0]}), SCORE) == ([], "")
+    rows += rows_of({"ppo": [9.0, 8.0]}, env_id="E-v1, hull mass x0.5")
+    points, over = plot.over_settings(rows, SCORE)
+    panels = plot.summarise(points, options(metric=SCORE))
+    runs = {
+        env_id: [(x.tolist(), y.tolist()) for x, y in runs]
+        for (env_id, _), (runs, *_) in panels.items()
+    }
+    assert over == "strength" and runs == {
+        "hull mass": [([0.5, 1], [9, 3]), ([0.5, 1], [8, 5])],
+        "noise": [([0, 0.5], [3, 1]), ([0, 0.5], [5, 2])],
+    }
 
 
 def test_speed_bars(drawn, monkeypatch):

@@ -16,7 +16,8 @@ sys.path.append(str(ROOT / "scripts"))
 import results  # noqa: E402
 import rpo_study  # noqa: E402
 
-RUNS = (ROOT / "benchmarks/results/rpo_paper.csv", *sorted(ROOT.glob("benchmarks/rpo_study*.csv")))
+RUNS = [ROOT / f"benchmarks/results/rpo_{name}.csv" for name in ("paper", "robust")]
+RUNS += sorted(ROOT.glob("benchmarks/rpo_study*.csv"))
 
 
 def rows_of(scores: dict[str, list[float]]) -> list:
@@ -48,6 +49,8 @@ def test_cells_are_trained(tmp_path):
     }
     assert wanted == trained, text.stderr
     assert len(trained) == 24 + 2 + 5 + 2 + 4 + 3 + 4 + 7
+    text = subprocess.run(line, env=variables | {"PARTS": "robust"}, capture_output=True, text=True)
+    assert set(re.findall(r"--exp-name (\S+)", text.stdout)) == set(rpo_study.WALKERS.values())
 
 
 def test_correction():
@@ -119,6 +122,42 @@ def test_published_tables(capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", ["rpo_study.py", *map(str, RUNS)])
     rpo_study.main()
     assert capsys.readouterr().out == (ROOT / "benchmarks/rpo_study.md").read_text()
+
+
+def test_walkers():
+    """By hand: 1 for each of ten seeds, the sign-flip test's least p of 2 / 1024, times 12. Would break: a comparison
+    with another walker, of another disturbance, or corrected for those that are there."""
+    rows = []
+    for name, base in (("rpo_continuous-robust", 1), ("ppo_continuous-robust", 0)):
+        for place, walk in enumerate(rpo_study.WALKS):
+            env_id = "BipedalWalker-v3" + (f", {walk}" if walk else "")
+            for seed in range(1, 11):
+                key = name, env_id, seed, 1000
+                score = base + 10 * seed + 1000 * place
+                for metric in ("entropy", "mode_outside_bounds_percent"):
+                    rows.append(results.Row(*key, metric, base, "abc"))
+                rows.append(results.Row(*key, "eval_return_mean", score, "abc"))
+    lines, differences = rpo_study.walkers(rows)
+    assert [list(line.values()) for line in lines] == [
+        ["RPO", 10, 56, 1056, 2056, 3056, 4056, 1, 1],
+        ["PPO", 10, 55, 1055, 2055, 3055, 4055, 0, 0],
+    ]
+    assert [line["disturbance"] for line in differences] == list(rpo_study.WALKS[1:4])
+    for line, times in zip(differences, (12, 12, 12)):
+        assert line["RPO against"] == "PPO" and line["difference [95 %]"] == "1.00 [1.00, 1.00]"
+        assert line["p"] == pytest.approx(times * 2 / 1024)
+
+
+def test_table_of_walkers():
+    """Would break: a number of docs/rpo-more.md's table of disturbed walkers that their runs do not give."""
+    page = (ROOT / "docs/rpo-more.md").read_text()
+    lines, _ = rpo_study.walkers(rpo_study.rows_of(RUNS))
+    assert len(lines) == 5
+    for line in lines:
+        assert line["seeds"] == 10
+        shown = [f"{line[walk or 'undisturbed']:.0f}" for walk in rpo_study.WALKS]
+        shown.append(f"{line['entropy']:.1f}")
+        assert f"| {line['walker']} | {' | '.join(shown)} |" in page
 
 
 def test_differences_of_the_page():
