@@ -7,9 +7,8 @@
 Every run folder's final agent plays --episodes first episodes of as many BipedalWalker-v3 environments of Gymnasium, by
 its policy's mode, undisturbed and under one disturbance at a time: Gaussian noise on the action, clipped to the action
 space; Gaussian noise on the standardised observation; a heavier or lighter hull. Each counts as an environment of its
-own in the long CSV that scripts/plot.py reads, which compares the others with the first exp_name. A fall is an episode
-that ends with the hull on the ground. Runs of a patched copy of a file (scripts/patched.sh) need --algo-file, the file
-itself.
+own in the long CSV that scripts/plot.py reads. A fall is an episode that ends with the hull on the ground. Runs of a
+patched copy of a file (scripts/patched.sh) need --algo-file, the file itself.
 """
 
 import csv

@@ -259,16 +259,11 @@ def test_walk(request, tmp_path):
     )
     status, _, err = run("scripts/plot.py", "results/walk.csv", *FEW, cwd=tmp_path)
     assert status == 0, err
-    for name in ("summary.json", "checkpoint.pt"):  # as a patched copy of the file leaves them
-        content = (
-            torch.load(folder / name)
-            if name.endswith("pt")
-            else json.loads((folder / name).read_text())
-        )
-        content["algo"] = "fixed_scale"
-        torch.save(content, folder / name) if name.endswith("pt") else (folder / name).write_text(
-            json.dumps(content)
-        )
+    # as a patched copy of the file leaves them
+    saved = torch.load(folder / "checkpoint.pt") | {"algo": "fixed_scale"}
+    torch.save(saved, folder / "checkpoint.pt")
+    summary = json.loads((folder / "summary.json").read_text()) | {"algo": "fixed_scale"}
+    (folder / "summary.json").write_text(json.dumps(summary))
     status, _, err = run("benchmarks/walk.py", *flags, cwd=tmp_path)
     assert status != 0 and "name the algorithm's file with --algo-file" in err
     flags += "--algo-file", ALGOS / "ppo_continuous.py"
