@@ -228,8 +228,8 @@ def over_settings(rows: list[Row], score: str) -> tuple[list[Row], str]:
     """Scores of env_ids such as "Walker-v3, noise 0.2" or "Walker-v3, mass x2" as points of curves over the strength of
     the disturbance, and the name of the axis; several kinds take the place of the environments. The env_id without a
     setting is at 0, or at x1."""
-    found = [(row, re.fullmatch(r"(.+), (.+) (x?)([\d.]+)", row.env_id)) for row in rows]
-    found = [(row, setting) for row, setting in found if row.metric == score]
+    of = re.compile(r"(.+), (.+) (x?)([\d.]+)").fullmatch
+    found = [(row, of(row.env_id)) for row in rows if row.metric == score]
     kinds = {setting[2]: float(bool(setting[3])) for _, setting in found if setting}
     alone = len({setting[1] if setting else row.env_id for row, setting in found}) == 1
     points = []

@@ -161,6 +161,30 @@ def test_table_of_walkers():
     section = " ".join(page.partition("## Does RPO stand")[2].split())
     named = re.findall(r"(-?\d+) \[(-?\d+), (-?\d+)\]", section)
     assert len(named) == 8 and set(named) <= known
+    rows = rpo_study.rows_of(RUNS[1:2])
+    scores, falls = (
+        results.finals_of(rows, name) for name in ("eval_return_mean", "falls_percent")
+    )
+    noisy, light = "BipedalWalker-v3, noise 0.6", "BipedalWalker-v3, hull mass x0.5"
+    ours, ppo, _, held, _ = rpo_study.WALKERS.values()
+    ahead = sum(scores[noisy, ours][seed] > score for seed, score in scores[noisy, ppo].items())
+    assert ahead == 7 and "in seven of ten pairs" in section
+    falling = (sum(falls[light, name].values()) / 10 for name in (ppo, held))
+    words = "PPO's in {:.0f} % of the episodes, those with the wide scale in {:.0f} %".format(
+        *falling
+    )
+    single = scores[light, ppo].values()
+    assert (
+        f"{words}; single runs of PPO lie between {min(single):.0f} and {max(single):.0f}."
+        in section
+    )
+    outside = [f"{line['mode_outside_bounds_percent']:.0f} %" for line in lines]
+    assert f"outside the action space in {outside[0]} of components" in section
+    assert f"of the walkers trained under noise {outside[4]} do, of PPO's {outside[1]}." in section
+    calm = [line["undisturbed"] for line in lines]
+    assert (
+        f"undisturbed it is {calm[1] - calm[0]:.0f} and {calm[2] - calm[0]:.0f} behind" in section
+    )
     for line in lines:
         assert line["seeds"] == 10
         shown = [f"{line[walk or 'undisturbed']:.0f}" for walk in rpo_study.WALKS]
