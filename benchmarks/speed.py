@@ -59,6 +59,7 @@ ZOO = {
 }  # fmt: skip
 # our file, stable-baselines3's class, and our flags, beside the defaults. DQN learns from the first thousand steps on,
 # with the exploration of later, so that the measurement has what the long rest of a run has.
+LATE = {"buffer_size": 20_000, "learning_starts": 1000, "start_e": 0.01}
 CASES = {
     "discrete": {
         "PPO": ("ppo.py", "PPO", {}),
@@ -74,11 +75,8 @@ CASES = {
         "PPO": ("ppo_atari.py", "PPO", {}),
         "PPO fast": ("ppo_atari.py", "PPO", {"num_envs": 32, "num_minibatches": 8}),
         "A2C": ("a2c_atari.py", "A2C", {}),
-        "DQN": (
-            "dqn_atari.py",
-            "DQN",
-            {"buffer_size": 20_000, "learning_starts": 1000, "start_e": 0.01},
-        ),
+        "DQN": ("dqn_atari.py", "DQN", LATE),
+        "DQN fast": ("dqn_atari.py", "DQN", {**LATE, "batch_size": 64, "train_frequency": 8}),
     },
 }
 ZOO_CASES = {
@@ -451,13 +449,14 @@ def measure_cases(args: Args, env_id: str) -> list[dict]:
 
 def case_rows(rows: list[dict], env_id: str, cases: tuple[str, ...]) -> list[str]:
     """The Markdown rows of an environment: one for each case, at our settings and at recommended ones. A ratio is
-    taken within a round; its median is over rounds. The fast setting's recommended peer is PPO as published. A file of
+    taken within a round; its median is over rounds. A fast setting's recommended peer has the published one. A file of
     Atari games has a row for each in float32, which its peer computes in."""
     lines = []
     sps, memory = ({name: [row["value"] for row in rows if (row["exp_name"], row["metric"]) == (name, metric)]
                     for name in {row["exp_name"] for row in rows}} for metric in ("sps", "memory_mib"))  # fmt: skip
     for case in cases:
-        recommended = "PPO sb3" if case == "PPO fast" else f"{case} zoo"
+        published = case.removesuffix(" fast")
+        recommended = f"{case} zoo" if case == published else f"{published} sb3"
         bare = f"{case} bare"
         for settings, mine, peer in (
             ("identical", f"{case} ours", f"{case} sb3"),
@@ -553,9 +552,10 @@ def main(args: Args) -> None:
     )
     unknown = ", ".join(env_id for env_id in args.env_ids if not cases and env_id not in ZOO)
     check(not unknown, f"no recommended settings for {unknown} in ZOO; it has {', '.join(ZOO)}")
-    known = set(args.cases) <= set(cases) and ("PPO fast" not in args.cases or "PPO" in args.cases)
+    slow = {case.removesuffix(" fast") for case in args.cases}
+    known = set(args.cases) <= set(cases) and slow <= set(args.cases)
     names = ", ".join(cases)
-    check(known, f"--cases are some of {names}, and PPO fast is compared with PPO as well")
+    check(known, f"--cases are some of {names}, and a fast one is compared with the other as well")
     description, rows, lines = machine(), [], []
     if os.getloadavg()[0] > 0.5:
         print(

@@ -249,6 +249,25 @@ def test_common_seeds_are_paired():
     assert row["test"] == "unpaired, 10 and 10 seeds"  # two pairs would test nothing
 
 
+def test_seeds_of_another_program_are_no_pairs():
+    """Equal seeds of a peer's program draw other games. Would break: an interval made narrow by chance pairs, and
+    five runs beside five that are called too few; two experiments of one peer that are not paired."""
+    scores = {
+        name: [1.0, 2, 3, 4, 5] for name in ("ppo", "sb3_ppo", "sb3_a2c", "sb3atari", "rllib_ppo")
+    }
+    table = compare.comparison_table(rows_of(scores), SCORE, options(baseline="sb3_ppo"))
+    tests = {row["exp_name"]: row["test"] for row in table}
+    other = "unpaired, 5 and 5 seeds"
+    assert tests == {
+        "ppo": other,
+        "sb3_a2c": "paired, 5 seeds",
+        "sb3atari": other,
+        "rllib_ppo": other,
+    }
+    row = next(row for row in table if row["exp_name"] == "ppo")
+    assert row["low"] < -1 and row["high"] > 1 and row["least_p"] == pytest.approx(2 / 252)
+
+
 @pytest.mark.parametrize("statistic", ["mean", "iqm"])
 def test_clear_differences_of_equal_scores(statistic):
     """Would break: ten pairs of 500 and 100 "not significant", as no flip moves an IQM before four have."""
@@ -1168,10 +1187,41 @@ def test_pong_of_the_page():
             line = f"| {commit}, {seed} | {draws[seed]:.1f} ± {spread[seed]:.1f} | {mode}| "
             line += f"{training[seed]:.1f} | {', '.join(before)} |"
             assert line in page
-            everyone.append((f"{draws[seed]:.1f}", training[seed]))
-    scores = ", ".join(score for score, _ in everyone)
-    mean = np.mean([training for _, training in everyone])
-    assert f"| {scores} | {mean:.1f} |" in page
+            everyone.append(draws[seed])
+    assert f"| Pong | PPO | 2.5M | {len(everyone)} | {np.mean(everyone):.1f} |" in page
+    ends = "end between {:.1f} and {:.1f}".format(min(everyone), max(everyone))
+    assert ends in " ".join(page.split())
+
+
+def test_first_table_of_atari():
+    """Would break: a mean in docs/atari.md's first table that its runs do not give, or other counts of seeds."""
+    page = (ROOT / "docs/atari.md").read_text()
+    table = page.split("\n\n|")[1].partition("\n\n")[0].splitlines()[2:]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+    scores = {
+        name: results.finals_of(
+            results.read_csv(ROOT / f"benchmarks/results/{name}.csv"), "eval_return_mean"
+        )
+        for name in ("atari", "basicmath", "breakout_a2c", "breakout_published")
+    }
+    breakout, pong = ("BreakoutNoFrameskip-v4", "PongNoFrameskip-v4")
+    sources = [
+        ("breakout_published", breakout, "ppo_atari", "sb3_atari-ppo"),
+        ("atari", breakout, "ppo_atari", None),
+        ("atari", breakout, "dqn_atari", None),
+        ("breakout_a2c", breakout, "a2c_atari-small-eps", "sb3_atari-a2c-small-eps"),
+        None,  # test_pong_of_the_page
+        ("atari", pong, "dqn_atari", None),
+    ]
+    for row, source in zip(rows, sources, strict=True):
+        if source:
+            name, env_id, *sides = source
+            runs = [scores[name][env_id, side] if side else None for side in sides]
+            means = [f"{np.mean([*run.values()]):.1f}" if run else "not run" for run in runs]
+            assert [row[0], *row[3:6]] == [env_id.split("No")[0], str(len(runs[0])), *means]
+    math = (scores["basicmath"]["ALE/BasicMath-v5", f"{algo}_atari"][1] for algo in ("ppo", "dqn"))
+    words = "PPO ends at {:.1f} points a game, DQN at {:.1f}".format(*math)
+    assert words in " ".join(page.split())
 
 
 def test_when_the_arm_is_learned():
