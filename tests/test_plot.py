@@ -1111,15 +1111,17 @@ def test_cars_at_rest():
 
 
 def test_breakout_beside_stable_baselines3():
-    """Would break: a return in docs/atari.md's tables of PPO and A2C on Breakout that the runs do not give."""
+    """Would break: a return in docs/atari.md's tables of PPO and A2C on Breakout, or in the leads' of an earlier start
+    of the game, that the runs do not give."""
     scores = defaultdict(dict)
     for name in ("published", "ale_fire", "a2c", "a2c_ale_fire"):
         for row in results.read_csv(ROOT / f"benchmarks/results/breakout_{name}.csv"):
             if row.metric in ("eval_return_mean", "train_return_last100"):
                 scores[row.exp_name].setdefault(row.seed, {})[row.metric] = row.value
-    page = (ROOT / "docs/atari.md").read_text()
+    page, leads = ((ROOT / f"docs/{name}.md").read_text() for name in ("atari", "atari-leads"))
     for name, runs in scores.items():
-        (line,) = re.findall(rf"^[|].*[(]`{name}`[)].*$", page, re.MULTILINE)
+        where = leads if "ale-fire" in name else page
+        (line,) = re.findall(rf"^[|].*[(]`{name}`[)].*$", where, re.MULTILINE)
         cells = [
             f"{run['eval_return_mean']:.1f} ({run['train_return_last100']:.1f})"
             for _, run in sorted(runs.items())
@@ -1139,32 +1141,43 @@ def test_breakout_beside_stable_baselines3():
     both = "PPO has {eval_return_mean:.1f} after 500,000 steps, stable-baselines3's with the same settings"
     assert f"{both} {{:.1f}}: five seeds each".format(theirs["eval_return_mean"], **ours) in page
     both = "ours has {train_return_last100:.1f} and stable-baselines3"
-    assert f"{both} {{:.1f}}.".format(theirs["train_return_last100"], **ours) in page
+    assert f"{both} {{:.1f}} ([table".format(theirs["train_return_last100"], **ours) in page
     old = [run["eval_return_mean"] for _, run in sorted(scores["ppo_atari-ale-fire"].items())]
-    assert "two seeds stood at {:.1f} and {:.1f}.".format(*old) in page
+    assert "cost much**: {:.1f} and {:.1f} ([two seeds]".format(*old) in page
     with (ROOT / "benchmarks/curves/breakout_published_comparisons.csv").open() as file:
         (row,) = csv.DictReader(file)
     assert (row["exp_name"], row["against"]) == ("sb3_atari-ppo", "ppo_atari")
     ahead, low, high = (-float(row[key]) for key in ("difference", "high", "low"))
-    assert f"ahead by {ahead:.2f} with an interval from {low:.2f} to {high:.2f};" in page
+    words = f"ahead by {ahead:.2f} with an interval from {low:.2f} to {high:.2f} (unpaired, p = "
+    assert f"{words}{float(row['p']):.2f})" in page
+    rows = results.read_csv(ROOT / "benchmarks/results/breakout_published.csv")
+    curves = results.curves_of(rows, results.CURVE)
+    middle = (
+        np.mean([value for curve in curves["BreakoutNoFrameskip-v4", side].values()
+                 for step, value in curve if 150_000 <= step < 200_000])
+        for side in ("ppo_atari", "sb3_atari-ppo")
+    )  # fmt: skip
+    assert "{:.1f} against {:.1f} over the steps from 150,000 to 200,000".format(*middle) in page
     sides = [scores[name].values() for name in ("a2c_atari-small-eps", "sb3_atari-a2c-small-eps")]
     a2c = [
         np.mean([run[metric] for run in side])
         for metric in ("eval_return_mean", "train_return_last100")
         for side in sides
     ]
-    both = "has {:.1f} and stable-baselines3's {:.1f}, in training {:.1f} and {:.1f}:"
+    both = "has {:.1f} and stable-baselines3's {:.1f}, in training {:.1f} and {:.1f} (commit"
     assert both.format(*a2c) in page
     with (ROOT / "benchmarks/curves/breakout_a2c_comparisons.csv").open() as file:
         (row,) = csv.DictReader(file)
     ahead, low, high = (-float(row[key]) for key in ("difference", "high", "low"))
-    assert f"lead of {ahead:.2f} [{low:.2f}, {high:.2f}] in the evaluation" in page
+    words = f"{ahead:.2f} [{low:.2f}, {high:.2f}], p = {float(row['p']):.3f}, is in part the starts"
+    assert f"evaluation's {words}" in page
     rows = results.read_csv(ROOT / "benchmarks/results/breakout_a2c.csv")
     runs = results.finals_of(rows, "train_return_last100")
     sides = ("a2c_atari-small-eps", "sb3_atari-a2c-small-eps")
-    row = compare.compare(*(runs["BreakoutNoFrameskip-v4", side] for side in sides), options())
-    words = "{difference:.2f} [{low:.2f}, {high:.2f}]".format(**row)
-    assert f"In training ours is ahead by {words}" in page
+    both = (runs["BreakoutNoFrameskip-v4", side] for side in sides)
+    row = compare.compare(*both, options(), same_program=False)
+    words = "{difference:.2f} [{low:.2f}, {high:.2f}], p = {p:.2f}".format(**row)
+    assert f"ours is ahead by {words}" in page
 
 
 def test_pong_of_the_page():
