@@ -105,6 +105,7 @@ def run(
         run["versions"][package] = importlib.metadata.version(package)
     run |= {"commit": commit, "total_timesteps": args.total_timesteps, "args": asdict(args)}
     (run_dir / "config.json").write_text(json.dumps(run, indent=2) + "\n")
+    module = importlib.import_module(library)  # before the log: its opening starts the clock
     writer = SummaryWriter(run_dir)
 
     class Log(BaseCallback):
@@ -144,7 +145,6 @@ def run(
                 self.last100, self.ended = (self.last100 + self.ended)[-100:], []
 
     log = Log()
-    module = importlib.import_module(library)
     model = getattr(module, algo)(
         policy, envs, seed=first_seed(args.seed), device="cpu", **settings
     )

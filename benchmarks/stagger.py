@@ -69,11 +69,13 @@ def main() -> None:
     for score in ("eval_return_mean", "train_return_last100"):
         table = compare.comparison_table(rows, score, plot.Options(()))
         pairs += [pair | {"score": score} for pair in table]
-    corrected = compare.holm([pair["p"] for pair in pairs])
-    for pair, p_holm in zip(pairs, corrected):
+    tested = [pair for pair in pairs if pair["least_p"] <= 0.05]
+    for pair, p_holm in zip(tested, compare.holm([pair["p"] for pair in tested])):
+        pair["holm"] = f"p {pair['p']:.3g}, Holm {p_holm:.3g}"
+    for pair in pairs:
         difference = f"{pair['difference']:.1f} [{pair['low']:.1f}, {pair['high']:.1f}]"
         words = f"{pair['exp_name']} - {pair['against']}: {difference}, {pair['test']}"
-        print(f"{pair['env_id']}, {pair['score']}: {words}, p {pair['p']:.3g}, Holm {p_holm:.3g}")
+        print(f"{pair['env_id']}, {pair['score']}: {words}, {pair.get('holm', 'too few to test')}")
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ the episodes that ended since the one before (a rollout of ours, a rollout or 1,
 environments, in its last num_envs * time limit steps, since in fewer only short episodes end: of 64 landers those
 that landed, none of those that hover. The clock is the run's own, from the opening of its log: compilation is in it;
 imports, evaluations and pauses are not. A run that never gets there counts with its whole length, and a median that
-rests on that is marked. Ratios are medians over pairs of one seed, >= where runs that did not get there could have
-raised them. Tasks without a goal are left out.
+rests on that is marked. Ratios are of medians, >= where runs that did not get there could have raised them. Tasks
+without a goal are left out.
 """
 
 import json
@@ -177,15 +177,18 @@ def middle(seeds: dict[int, dict], what: str, form: str) -> str:
     return f"{'>= ' if late else ''}{value:{form}}"
 
 
-def sooner(pairs: list[tuple[dict, dict]]) -> str:
-    """Median over pairs (ours, the other) of how many times sooner ours is there; >= and rounded down where that is the
-    least it can be: a run that did not get there may have needed any time from its end on."""
-    least = [b["minutes"] / a["minutes"] if a["reached"] else 0.0 for a, b in pairs]
-    # where only the other is there, ours needs more than its minutes
-    most = [b["minutes"] / a["minutes"] if b["reached"] else math.inf for a, b in pairs]
-    if median(most) > median(least):
-        return f">= {math.floor(10 * median(least)) / 10:.1f}"
-    return f"{median(least):.1f}"
+def sooner(ours: list[dict], others: list[dict]) -> str:
+    """How many times sooner ours is there: the ratio of the medians, as seeds of two programs are no pairs. >= and
+    rounded down where that is the least it can be: a run that did not get there may have needed any time from its end
+    on."""
+    (least, most), (least_other, most_other) = (
+        (median(run["minutes"] for run in runs),
+         median(run["minutes"] if run["reached"] else math.inf for run in runs))
+        for runs in (ours, others)
+    )  # fmt: skip
+    if (least, least_other) == (most, most_other):
+        return f"{least_other / least:.1f}"
+    return f">= {math.floor(10 * least_other / most) / 10:.1f}"
 
 
 def table(runs: list[dict], ours: str) -> list[str]:
@@ -207,8 +210,7 @@ def table(runs: list[dict], ours: str) -> list[str]:
         minutes = [run["minutes"] for run in seeds.values()]
         spread = f"{middle(seeds, 'minutes', '.1f')} ({min(minutes):.1f} to {max(minutes):.1f})"
         steps = middle(seeds, "steps", ",.0f")
-        pairs = [(mine[seed], seeds[seed]) for seed in seeds if seed in mine and side != ours]
-        ratio = sooner(pairs) if pairs else ""
+        ratio = sooner([*mine.values()], [*seeds.values()]) if mine and side != ours else ""
         name, goal = SIDES.get(side, [side])[0], f"{env_id} to {GOALS[env_id]:,.0f}"
         there = f"{sum(reached)} of {len(reached)}"
         rows.append(f"| {goal} | {name} | {there} | {spread} | {steps} | {ratio} |")

@@ -920,7 +920,7 @@ def test_tables_of_results():
         head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
         return [dict(zip(head, row, strict=True)) for row in rows]
 
-    published = table("docs/results.md", 2)
+    published = table("docs/results.md", 3)
     found = table("benchmarks/curves/continuous.md")
     found = {row["env_id"]: row for row in found if row["exp_name"] == "ppo_continuous"}
     assert {row["task"] for row in published} == set(found)
@@ -931,7 +931,7 @@ def test_tables_of_results():
     found = {row["env_id"]: row for row in table("benchmarks/curves/mujoco_published.md")}
     peers = table("benchmarks/curves/mujoco_published_sb3.md")
     peers = {row["env_id"]: row for row in peers}
-    (flags,) = table("docs/results.md", 3)
+    (flags,) = table("docs/results.md", 4)
     rows = {
         row["exp_name"]: row
         for row in table("benchmarks/curves/continuous.md")
@@ -939,7 +939,7 @@ def test_tables_of_results():
     }
     assert flags["mean [95 %]"] == rows["ppo_continuous-horizon"]["eval_return_mean: mean [95 %]"]
     assert flags["with the defaults"] == rows["ppo_continuous"]["eval_return_mean: mean [95 %]"]
-    published = table("docs/results.md", 4)
+    published = table("docs/results.md", 5)
     assert {row["task"] for row in published} == set(found)
     for row in published:
         run = found[row["task"]]
