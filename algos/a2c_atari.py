@@ -359,7 +359,7 @@ def train(args: Args, stop=()) -> dict:
     losses = []  # metrics of the updates since then
     sps = 0.0  # steps per second
     last100 = None  # mean return of the last 100 episodes
-    paces = []  # seconds per step of the iterations
+    paces = []  # (steps, seconds) of the iterations; the first warms up
     saved_step = global_step
     look = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
     bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=look, disable=None)
@@ -403,11 +403,11 @@ def train(args: Args, stop=()) -> dict:
             sys.exit(f"non-finite numbers before step {global_step}; saved {saved_step}: {run_dir}")
 
         # Log, every 2,000 steps
-        paces.append((time.perf_counter() - iteration_started) / max(global_step - first_step, 1))
+        paces.append((global_step - first_step, time.perf_counter() - iteration_started))
         bar.update(min(global_step, args.total_timesteps) - bar.n)
         over = global_step >= args.total_timesteps
         if over or global_step // 2000 > first_step // 2000:
-            sps = float(1 / np.mean(paces[1:] or paces))  # the first iteration warms up
+            sps = float(np.divide(*np.sum(paces[1:] or paces, axis=0)))
             names = ("policy_loss", "value_loss", "entropy")
             scalars = {f"losses/{name}": value for name, value in zip(names, np.mean(losses, 0))}
             unexplained = (targets - values[:-1])[valid > 0].var() / targets[valid > 0].var()

@@ -280,8 +280,8 @@ def train(args: Args, stop=()) -> dict:
     global_step = saved["global_step"] if saved else 0
     if saved:
         started -= saved["wall_time_s"]
-        if global_step >= args.total_timesteps:
-            sys.exit(f"--resume {args.resume} is finished; go on with more --total-timesteps")
+        if global_step >= args.total_timesteps - args.learning_starts:
+            sys.exit(f"--resume {args.resume}: no steps left to learn from; more --total-timesteps")
         if args.env_id != saved["env_id"]:
             sys.exit(f"--resume {args.resume}: env_id must stay {saved['env_id']}")
     seed = (args.seed + global_step) % 2**32  # a resumed run differs from an unbroken one
@@ -342,7 +342,7 @@ def train(args: Args, stop=()) -> dict:
     writer.add_text("config", f"```\n{json.dumps(run, indent=2)}\n```", global_step)
     done = np.zeros(args.num_envs, bool)
     last100 = None  # mean return of the last 100 episodes
-    paces = []  # seconds per step of the iterations; sps is of those with updates
+    paces = []  # (steps, seconds) of the iterations; sps is of those with updates
     period = min(1000, args.eval_frequency or 1000, args.checkpoint_frequency)  # of log lines
     saved_step = global_step
     look = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
@@ -388,8 +388,9 @@ def train(args: Args, stop=()) -> dict:
             sys.exit(f"non-finite numbers before step {global_step}; saved {saved_step}: {run_dir}")
 
         # Log
-        paces.append((time.perf_counter() - iteration_started) / (global_step - first_step))
-        sps = float(1 / np.mean(paces[args.learning_starts // period + 1 :] or paces))
+        paces = paces if metrics else []
+        paces.append((global_step - first_step, time.perf_counter() - iteration_started))
+        sps = float(np.divide(*np.sum(paces[2:] or paces, axis=0)))  # the first two warm up
         scalars = {"charts/epsilon": epsilon, "charts/SPS": sps}
         scalars |= zip(("losses/td_loss", "losses/q_values"), losses)
         if finished:

@@ -456,7 +456,7 @@ def train(args: Args, stop=()) -> dict:
         paces.append((time.perf_counter() - iteration_started) / (global_step - first_step))
         sps = float(1 / np.mean(paces[1:] or paces))  # the first iteration warms up
         names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
-        scalars = {f"losses/{name}": value for name, value in zip(names, metrics, strict=True)}
+        scalars = {f"losses/{name}": value for name, value in zip(names, metrics)}
         unexplained = (targets - values[:-1])[valid].var() / targets[valid].var()
         scalars["losses/explained_variance"] = 1 - float(unexplained)
         scalars |= {"charts/learning_rate": fraction * args.learning_rate, "charts/SPS": sps}

@@ -253,7 +253,7 @@ def train(args: Args, stop=()) -> dict:
     writer = SummaryWriter(run_dir, purge_step=global_step + 1)
     writer.add_text("config", f"```\n{json.dumps(run, indent=2)}\n```", global_step)
     returns100 = []  # of the last 100 episodes
-    paces = []  # seconds per step of the iterations
+    paces = []  # (steps, seconds) of the iterations; the first warms up
     saved_step = global_step
     look = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
     bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=look, disable=None)
@@ -285,8 +285,8 @@ def train(args: Args, stop=()) -> dict:
             sys.exit(f"non-finite numbers before step {global_step}; saved {saved_step}: {run_dir}")
 
         # Log
-        paces.append((time.perf_counter() - iteration_started) / (global_step - first_step))
-        sps = float(1 / np.mean(paces[1:] or paces))  # the first iteration warms up
+        paces.append((global_step - first_step, time.perf_counter() - iteration_started))
+        sps = float(np.divide(*np.sum(paces[1:] or paces, axis=0)))
         scalars = dict(zip(("losses/policy_loss", "losses/value_loss", "losses/entropy"), metrics))
         scalars |= {"charts/learning_rate": fraction * args.learning_rate, "charts/SPS": sps}
         returns100 = (returns100 + rewards.sum(0).tolist())[-100:]

@@ -372,7 +372,7 @@ def train(args: Args, stop=()) -> dict:
             done = terminated | truncated
             if done.any():
                 finished.extend(zip(info["episode"]["r"][done], info["episode"]["l"][done]))
-            trace = trace * args.gamma * valid + reward
+            trace = (trace * args.gamma + reward) * valid
             storage[:, t] = reward, terminated, done, valid, trace
             global_step += int(valid.sum())
         obs[-1] = torch.from_numpy(flatten(next_obs))
@@ -402,7 +402,7 @@ def train(args: Args, stop=()) -> dict:
         paces.append((time.perf_counter() - iteration_started) / (global_step - first_step))
         sps = float(1 / np.mean(paces[1:] or paces))  # the first iteration warms up
         names = ("policy_loss", "entropy", "kl", "step_share", "value_loss")
-        scalars = {f"losses/{name}": value for name, value in zip(names, metrics, strict=True)}
+        scalars = {f"losses/{name}": value for name, value in zip(names, metrics)}
         unexplained = advantages[valid].var() / targets[valid].var()
         scalars["losses/explained_variance"] = 1 - float(unexplained)
         scalars |= {"charts/learning_rate": args.learning_rate, "charts/SPS": sps}

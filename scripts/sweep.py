@@ -79,8 +79,8 @@ def read_checkpoint(folder: Path) -> dict:
 
 
 def read_runs(runs_dir: Path) -> list[tuple[Path, dict, dict]]:
-    """(folder, what it says of its arguments, its summary) of every run there. A resumed run has new arguments in
-    config.json while its old summary still stands, so only the summary's own arguments say what it is a result of."""
+    """(folder, what it says of its arguments, its summary) of every run there. A run that goes on to more steps has new
+    arguments in config.json, and perhaps another text of its script, while its old summary still stands."""
     runs = []
     for folder in sorted(runs_dir.glob("*/")):
         config, summary = read_json(folder / "config.json"), read_json(folder / "summary.json")
@@ -112,9 +112,9 @@ def find(job: Job, runs) -> dict[str, list[Path]]:
     found = {"done": [], "half": [], "empty": [], "outdated": []}
     for folder, config, summary in runs:
         copy = folder / job.script.name
-        complete = same(job, summary) and "eval_return_mean" in summary
-        if not complete and not same(job, config):
+        if not same(job, config):
             continue
+        complete = same(job, summary) and "eval_return_mean" in summary
         if not has_checkpoint(folder) and not summary:
             found["empty"].append(folder)
         elif not copy.is_file() or copy.read_bytes() != job.text:

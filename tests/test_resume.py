@@ -181,6 +181,19 @@ def test_a_finished_run_stays_as_it_is(every, tmp_path):
 # ---- evaluations
 
 
+@every_of("dqn", "dqn_pixels", "dqn_atari")
+def test_too_few_steps_to_learn(every, tmp_path):
+    """Would break: a resumed run that ends before its new replay is full, trained on nothing, without a word."""
+    args = tiny(every, tmp_path)
+    enough = every.train(args)["global_step"] + args.learning_starts + 1
+    run = run_folder(tmp_path)
+    with pytest.raises(SystemExit, match="no steps left to learn from; more --total-timesteps"):
+        every.train(tiny(every, tmp_path, total_timesteps=enough - 1, resume=str(run)))
+    summary = every.train(tiny(every, tmp_path, total_timesteps=enough, resume=str(run)))
+    assert summary["global_step"] >= enough
+    assert json.loads((run / "summary.json").read_text()) == summary
+
+
 @pytest.mark.parametrize("how", ["unbroken", "stopped", "killed"])
 def test_evaluations_fall_on_multiples(every, monkeypatch, tmp_path, how):
     """One in the iteration that passes each multiple, and one at the end. Would break: times that start

@@ -10,6 +10,7 @@ so global_step is 13, then 25. An episode of length L returns L(L + 1)/2 + L x i
 
 import copy
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -206,6 +207,34 @@ def test_reward_statistics(record, tmp_path):
             assert advantage.item() == pytest.approx(expected[tuple(row)], abs=1e-4)
     final = read_checkpoint(run_folder(tmp_path))["agent"]
     assert final["return_rms.var"].item() == pytest.approx(np.var(traces), rel=1e-5)
+
+
+class LastReward(gym.vector.VectorWrapper):
+    """A reset row repeats the reward before it, as in EnvPool's dm_control."""
+
+    done, last = False, 0.0
+
+    def step(self, action):
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        self.last = reward = np.where(self.done, self.last, reward)
+        self.done = terminated | truncated
+        return obs, reward, terminated, truncated, info
+
+
+def test_rewards_of_reset_rows(algo, record, monkeypatch, tmp_path):
+    """Would break: a reset row's reward in the next episode's trace, and so in the scale of the rewards."""
+    record(norm_reward=True)
+    quiet = read_checkpoint(run_folder(tmp_path))["agent"]
+    original = algo.make_envs
+
+    def loud(*args, **kwargs):
+        envs, obs = original(*args, **kwargs)
+        return LastReward(envs), obs
+
+    monkeypatch.setattr(algo, "make_envs", loud)
+    record(norm_reward=True, runs_dir=str(tmp_path / "loud" / "runs"))
+    after = read_checkpoint(run_folder(tmp_path / "loud"))["agent"]
+    assert all(torch.equal(quiet[name], after[name]) for name in quiet)
 
 
 def test_observation_statistics(record, tmp_path):

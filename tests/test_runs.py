@@ -82,18 +82,41 @@ def test_run_folder(every, tmp_path):
 
 @every_of("ppo_continuous", "ppo_pixels", "reinforce")
 def test_steps_per_second(every, tmp_path, monkeypatch):
-    """Steps over the seconds that they took. Would break: the mean of speeds, which lets a slow iteration count for
-    little; a warm-up that is counted."""
+    """Steps over the seconds that they took: of rollouts of one length the mean of seconds a step. Would break: the
+    mean of speeds, which lets a slow iteration count for little; a warm-up that is counted; a short rollout that counts
+    as much as a long one."""
     seconds = [100.0, *[1.0, 4.0] * 9]  # of iterations, at whose start and end the clock is read
+    logged, steps = speeds(every, tmp_path, monkeypatch, seconds, total_timesteps=60)
+    assert 3 <= len(logged) <= len(seconds)
+    paces = [each / count for each, count in zip(seconds, steps)]
+    expected = 1 / np.mean(paces[1:])
+    if every.__name__ == "reinforce":
+        expected = sum(steps[1:]) / sum(seconds[1 : len(steps)])
+    assert logged[-1] == pytest.approx(expected)
+
+
+@every_of("dqn", "dqn_pixels", "dqn_atari")
+def test_speed_of_learning(every, tmp_path, monkeypatch):
+    """Would break: steps without updates, far faster, in the speed of a run; an iteration that is learning in part."""
+    seconds = [1.0, 1.0, 1.0, 3.0, 10.0, 20.0, 10.0, 20.0]
+    flags = {"total_timesteps": 80, "checkpoint_frequency": 10, "learning_starts": 34}
+    logged, steps = speeds(every, tmp_path, monkeypatch, seconds, **flags)
+    learns = len(steps) - len(
+        scalars(run_folder(tmp_path))["losses/td_loss"]
+    )  # the first that does
+    assert len(steps) == len(seconds) and 2 <= learns <= 4
+    assert logged[:learns] == pytest.approx([a / b for a, b in zip(steps, seconds[:learns])])
+    assert logged[-1] == pytest.approx(sum(steps[learns + 1 :]) / sum(seconds[learns + 1 :]))
+
+
+def speeds(every, folder, monkeypatch, seconds, **flags) -> tuple[list[float], list[int]]:
+    """The speeds that a run logs whose iterations take so many seconds, and their steps."""
     clock = iter(np.cumsum([pause for each in seconds for pause in (0.0, each)]).tolist())
     fake = SimpleNamespace(time=time.time, perf_counter=lambda: next(clock))
     monkeypatch.setattr(every, "time", fake)
-    every.train(tiny(every, tmp_path, total_timesteps=60))
-    logged = scalars(run_folder(tmp_path))["charts/SPS"]
-    steps = np.diff([0, *(step for step, _ in logged)])
-    assert 3 <= len(logged) <= len(seconds)
-    paces = [each / count for each, count in zip(seconds, steps)]
-    assert logged[-1][1] == pytest.approx(1 / np.mean(paces[1:]))
+    every.train(tiny(every, folder, **flags))
+    logged = scalars(run_folder(folder))["charts/SPS"]
+    return [value for _, value in logged], np.diff([0, *(step for step, _ in logged)]).tolist()
 
 
 @every_of("ppo_continuous", "ppo_pixels", "ppo_atari")

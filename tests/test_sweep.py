@@ -827,12 +827,14 @@ def test_leftover_folder_without_a_checkpoint(folder):
 
 
 def test_what_counts_as_the_same_run(folder):
-    """Would break: results of other flags taken for these; all runs done again once a file has got a new flag."""
+    """Would break: results of other flags taken for these; all runs done again once a file has got a new flag; a run
+    that goes on to more steps, perhaps by another text of its script, taken for the result that it had before."""
     run = record("run", {})
 
-    def what(args, **more) -> list[str]:
+    def what(args, config=None, **more) -> list[str]:
         record = {"algo": "fake", "args": args, "eval_return_mean": 0.0} | more
-        return [kind for kind, folders in sweep.find(job, [(run, {}, record)]).items() if folders]
+        found = sweep.find(job, [(run, record | (config or {}), record)])
+        return [kind for kind, folders in found.items() if folders]
 
     (job,) = sweep.expand(options("fake.py"), [])
     older = {key: value for key, value in old_args().items() if key != "lr"}
@@ -840,6 +842,7 @@ def test_what_counts_as_the_same_run(folder):
     assert what(old_args(runs_dir="elsewhere", resume="x", track=True)) == ["done"]
     assert what(old_args(lr=0.1)) == what(old_args(steps=3)) == what(old_args(future_flag=1)) == []
     assert what(old_args(), algo="other") == what(None) == []
+    assert what(old_args(), {"args": old_args(steps=99)}) == []
     (job,) = sweep.expand(options("fake.py"), ["--lr", "0.7"])
     assert what(older) == [] and what(old_args(lr=0.7)) == ["done"]
     Path("runs/run/fake.py").write_text("another program")
