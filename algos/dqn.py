@@ -256,7 +256,8 @@ def train(args: Args, stop=()) -> dict:
     global_step = saved["global_step"] if saved else 0
     if saved:
         started -= saved["wall_time_s"]
-        if global_step >= args.total_timesteps - args.learning_starts:
+        extended = args.total_timesteps != saved["total_timesteps"]
+        if global_step >= args.total_timesteps - (args.learning_starts if extended else 0):
             sys.exit(f"--resume {args.resume}: no steps left to learn from; more --total-timesteps")
         if args.env_id != saved["env_id"]:
             sys.exit(f"--resume {args.resume}: env_id must stay {saved['env_id']}")

@@ -182,8 +182,9 @@ def test_a_finished_run_stays_as_it_is(every, tmp_path):
 
 
 @every_of("dqn", "dqn_pixels", "dqn_atari")
-def test_too_few_steps_to_learn(every, tmp_path):
-    """Would break: a resumed run that ends before its new replay is full, trained on nothing, without a word."""
+def test_too_few_steps_to_learn(every, monkeypatch, tmp_path):
+    """Would break: a run that is given more steps and ends before its new replay is full, trained on nothing, without
+    a word; one that was stopped shortly before its end, and can never be finished."""
     args = tiny(every, tmp_path)
     enough = every.train(args)["global_step"] + args.learning_starts + 1
     run = run_folder(tmp_path)
@@ -192,6 +193,13 @@ def test_too_few_steps_to_learn(every, tmp_path):
     summary = every.train(tiny(every, tmp_path, total_timesteps=enough, resume=str(run)))
     assert summary["global_step"] >= enough
     assert json.loads((run / "summary.json").read_text()) == summary
+    flags, folder = {"total_timesteps": 16, "checkpoint_frequency": 10}, tmp_path / "stopped"
+    stop = []
+    at_row(monkeypatch, every, 3, lambda: stop.append(15))
+    with pytest.raises(SystemExit):
+        every.train(tiny(every, folder, **flags), stop)
+    assert read_checkpoint(run_folder(folder))["global_step"] + args.learning_starts > 16
+    every.train(tiny(every, folder, resume=str(run_folder(folder)), **flags))
 
 
 @pytest.mark.parametrize("how", ["unbroken", "stopped", "killed"])
