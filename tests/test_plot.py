@@ -1143,7 +1143,7 @@ def test_breakout_beside_stable_baselines3():
     both = "ours has {train_return_last100:.1f} and stable-baselines3"
     assert f"{both} {{:.1f}} ([table".format(theirs["train_return_last100"], **ours) in page
     old = [run["eval_return_mean"] for _, run in sorted(scores["ppo_atari-ale-fire"].items())]
-    assert "cost much**: {:.1f} and {:.1f} ([two seeds]".format(*old) in page
+    assert "earlier start of the game** ended at {:.1f} and {:.1f} ([leads]".format(*old) in page
     with (ROOT / "benchmarks/curves/breakout_published_comparisons.csv").open() as file:
         (row,) = csv.DictReader(file)
     assert (row["exp_name"], row["against"]) == ("sb3_atari-ppo", "ppo_atari")
@@ -1233,6 +1233,14 @@ def test_first_table_of_atari():
             runs = [scores[name][env_id, side] if side else None for side in sides]
             means = [f"{np.mean([*run.values()]):.1f}" if run else "not run" for run in runs]
             assert [row[0], *row[3:6]] == [env_id.split("No")[0], str(len(runs[0])), *means]
+    clock = [
+        (row.step, row.value)
+        for row in results.read_csv(ROOT / "benchmarks/results/atari.csv")
+        if row[:2] == ("dqn_atari", breakout) and row.metric == results.CLOCK
+    ]
+    steps, seconds = np.subtract(clock[-1], next(x for x in clock if x[0] > 1_500_000))
+    words = f"takes {1.75e6 * seconds / steps / 60:.0f} minutes at the {steps / seconds:.0f} steps"
+    assert words in " ".join(page.split()) and round(steps, -4) == 210_000
     rows = list(results.read_csv(ROOT / "benchmarks/results/basicmath.csv"))
     points = [
         results.finals_of(rows, metric)["ALE/BasicMath-v5", f"{algo}_atari"][1]

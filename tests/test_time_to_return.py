@@ -1,6 +1,7 @@
 """benchmarks/time_to_return.py on curves and run folders whose answer is known."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -159,6 +160,9 @@ def test_pace_of_the_page():
     assert f"ours makes {cheetah} (half-cheetah) to {walker} times (walker) as many steps" in page
     assert f"over minutes {cheetah} to {walker} times stable-baselines3's" in page
     assert f"Ours makes {cheetah} to {walker} times as many steps a second" in readme
+    # five of five and two of five there: the chance of a split as far apart, either way
+    p = 2 * math.comb(5, 5) * math.comb(5, 2) / math.comb(10, 7)
+    assert f"Five and two of five show no difference (p = {p:.2f}, Fisher's test)" in page
 
 
 def test_thin():
