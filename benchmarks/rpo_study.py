@@ -1,4 +1,4 @@
-"""Questions 1 to 3 and 6 to 12 of docs/rpo.md's second edition, answered from its runs: Markdown tables, and figures.
+"""Questions 1 to 3 and 6 to 13 of docs/rpo.md's second edition, answered from its runs: Markdown tables, and figures.
 
     python benchmarks/rpo_study.py benchmarks/results/rpo_{paper,robust}.csv benchmarks/rpo_study*.csv
 
@@ -30,8 +30,9 @@ SHORT = "paper-short"  # the paper's settings with rollouts of 32 steps of 64 en
 CLIPPED = "defaults-clip"  # the defaults with --clip-vloss
 THREE = "defaults-three"  # the defaults with all three
 OPEN, SHORT_OPEN = "paper-open", "paper-short-open"  # without --clip-vloss
+WIDE = "paper-wide"  # the paper's settings with --init-std 1.414
 SETTINGS = ("paper", "defaults", STANDARDISED, DISCOUNT, TOGETHER, CLIPPED, THREE)
-SETTINGS += (SHORT, OPEN, SHORT_OPEN)
+SETTINGS += (SHORT, OPEN, SHORT_OPEN, WIDE)
 ALGORITHMS = {  # title, file, what its grid adds to the name
     "ppo": ("PPO", "ppo_continuous", ""),
     "rpo": ("RPO", "rpo_continuous", ""),
@@ -105,6 +106,9 @@ def planned(setting: str) -> dict[str, list[tuple]]:
         return {"12": pairs((robust, robust), (heavy, heavy), other="paper")}
     if setting == SHORT_OPEN:
         return {"12": pairs((bare, bare), other=SHORT)}
+    if setting == WIDE:
+        laplace = ("paper", "ppo_laplace", "mistaken", "0"), (setting, *bare)
+        return {"13": [*pairs((bare, bare), other="paper"), laplace]}
     if setting == SHORT:
         ninth = pairs((robust, robust), (heavy, heavy), other="paper")
         within = pairs((robust, bare), (heavy, bare))

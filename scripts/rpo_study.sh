@@ -52,6 +52,10 @@ clipped() { # values: in the paper's settings they are, in the defaults not; her
   echo "$rpo $cell --tag paper-open -- $flags"
   echo "$ppo $cell --tag paper-open --grid ent-coef=0.05 -- $flags"
 }
+wide() { # a normal policy with the standard deviation that a Laplace policy of scale 1 begins with
+  local flags="$(steps 500000) ${paper/--init-std 1 /--init-std 1.414 }"
+  echo "$ppo $pendulum --tag paper-wide --grid bootstrap-truncation=False -- $flags"
+}
 fixed() {
   bash scripts/patched.sh fixed_scale "$runs/patched"
   echo "--scripts $runs/patched/fixed_scale.py $pendulum --tag paper $limits -- $(steps 500000) $paper"
@@ -80,5 +84,6 @@ later() { # the paper's 8M steps
   echo "$both --env-ids BipedalWalker-v3 --seeds ${SEEDS:-1-2} --tag 8M -- $(steps 8000000) $paper"
 }
 
-for part in ${PARTS:-pendulum standardised discount together short clipped fixed robust distributions tasks later}; do "$part"; done |
+parts="pendulum standardised discount together short clipped wide fixed robust distributions tasks later"
+for part in ${PARTS:-$parts}; do "$part"; done |
   python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --runs-dir "$runs" "$@" --jobs -

@@ -37,7 +37,7 @@ def test_cells_are_trained(tmp_path):
     line = ["bash", ROOT / "scripts/rpo_study.sh", "--dry-run"]
     search = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     variables = os.environ | {"RUNS": str(tmp_path), "SEEDS": "1", "PATH": search}
-    variables["PARTS"] = "pendulum fixed standardised discount together short clipped distributions"
+    variables["PARTS"] = "pendulum fixed standardised discount together short clipped wide distributions"
     text = subprocess.run(line, env=variables, capture_output=True, text=True)
     trained = set(re.findall(r"--exp-name (\S+)", text.stdout))
     wanted = {
@@ -48,7 +48,7 @@ def test_cells_are_trained(tmp_path):
         for cell in pair
     }
     assert wanted == trained, text.stderr
-    assert len(trained) == 24 + 2 + 5 + 2 + 4 + 3 + 4 + 7
+    assert len(trained) == 24 + 2 + 5 + 2 + 4 + 3 + 4 + 7 + 1
     text = subprocess.run(line, env=variables | {"PARTS": "robust"}, capture_output=True, text=True)
     assert set(re.findall(r"--exp-name (\S+)", text.stdout)) == set(rpo_study.WALKERS.values())
 
