@@ -37,7 +37,9 @@ def test_cells_are_trained(tmp_path):
     line = ["bash", ROOT / "scripts/rpo_study.sh", "--dry-run"]
     search = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     variables = os.environ | {"RUNS": str(tmp_path), "SEEDS": "1", "PATH": search}
-    variables["PARTS"] = "pendulum fixed standardised discount together short clipped wide distributions"
+    variables["PARTS"] = (
+        "pendulum fixed standardised discount together short clipped wide distributions"
+    )
     text = subprocess.run(line, env=variables, capture_output=True, text=True)
     trained = set(re.findall(r"--exp-name (\S+)", text.stdout))
     wanted = {
