@@ -1,0 +1,103 @@
+"""The answers of docs/ablations.md from the runs of scripts/ablations.sh: Markdown tables.
+
+    python benchmarks/ablations.py runs/ablations --output benchmarks/ablations.csv    # from run folders
+    python benchmarks/ablations.py benchmarks/ablations.csv
+
+Runs of one seed are paired, p is of the exact sign-flip test, corrected by Holm's method over the comparisons of a
+question. A run that is reset before any episode ends has no training return.
+"""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import tyro
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
+from common import check  # noqa: E402
+from compare import compare, holm, interval, markdown, with_interval  # noqa: E402
+from results import ENTROPY, Row, export, finals_of, read_csv, read_folders  # noqa: E402
+
+PLANNED = {  # question -> [(experiment, the one it is compared with)]
+    "resets": [
+        ("reset_rollouts-short", "ppo_continuous-short"),
+        ("reset_rollouts-long", "ppo_continuous-long"),
+    ],
+    "minibatches": [
+        ("unshuffled-short", "ppo_continuous-short"),
+        ("ppo_continuous-one-batch", "ppo_continuous-short"),
+        ("ppo_continuous-one-batch-40", "ppo_continuous-short"),
+    ],
+    "squash": [
+        ("ppo_squashed-short", "ppo_continuous-short"),
+        ("uncorrected_squash-short-ent-coef=0.01", "ppo_squashed-short-ent-coef=0.01"),
+        ("uncorrected_squash-short-ent-coef=0.05", "ppo_squashed-short-ent-coef=0.05"),
+    ],
+}
+TRAINING = "train_return_last100"
+
+
+@dataclass
+class Options:  # of compare.py
+    statistic: str = "mean"
+    bootstrap_reps: int = 2000
+
+
+def cells(rows: list[Row]) -> list[dict]:
+    """A line an experiment: evaluation, training return and, at the end, the entropy that the file reports, in nats."""
+    lines = []
+    training, entropies = finals_of(rows, TRAINING), finals_of(rows, ENTROPY)
+    for key, scores in finals_of(rows, "eval_return_mean").items():
+        values = np.array(list(scores.values()))
+        score = dict(zip(("low", "high"), interval(values, Options())), mean=values.mean())
+        line = {"experiment": key[1], "seeds": len(values)}
+        line |= {"evaluation: mean [95 %]": with_interval(score, "mean")}
+        line |= {"least": values.min(), "most": values.max()}
+        line["training, last 100"] = (
+            float(np.mean(list(training[key].values()))) if key in training else "none ends"
+        )
+        lines.append(line | {"entropy": float(np.mean(list(entropies[key].values())))})
+    return lines
+
+
+def comparisons(rows: list[Row], question: str) -> list[dict]:
+    """A line a planned comparison; one without its runs stops the table."""
+    scores = {name: runs for (_, name), runs in finals_of(rows, "eval_return_mean").items()}
+    lines = []
+    for name, other in PLANNED[question]:
+        check(name in scores and other in scores, f"no runs of {name} or {other}")
+        check(scores[name].keys() == scores[other].keys(), f"{name}, {other}: different seeds")
+        row = compare(scores[name], scores[other], Options())
+        line = {"experiment": name, "against": other, "p": row["p"]}
+        lines.append(line | {"difference [95 %]": with_interval(row, "difference")})
+    for line, p in zip(lines, holm([line["p"] for line in lines])):
+        line["p"] = p
+    return lines
+
+
+def main(source: tyro.conf.Positional[Path], output: Path | None = None) -> None:
+    """The tables of run folders below a folder, or of a CSV file; --output writes the rows to such a file."""
+    check(source.exists(), f"{source} does not exist")
+    if source.is_dir():
+        rows, left_out = read_folders([source])
+        check(not left_out, "; ".join(left_out))
+        planned = {name for pairs in PLANNED.values() for pair in pairs for name in pair}
+        metrics = ("eval_return_mean", TRAINING, ENTROPY, "missing")
+        rows = [row for row in rows if row.exp_name in planned and row.metric in metrics]
+    else:
+        rows = read_csv(source)
+    lacking = sorted(
+        {f"{row.exp_name}, seed {row.seed}" for row in rows if row.metric == "missing"}
+    )
+    check(not lacking, f"not finished: {'; '.join(lacking)}")
+    if output:
+        export(output, rows)
+    print(markdown(cells(rows)))
+    for question, pairs in PLANNED.items():
+        print(f"\n{question.capitalize()}: differences, p corrected for {len(pairs)}\n")
+        print(markdown(comparisons(rows, question)))
+
+
+if __name__ == "__main__":
+    tyro.cli(main, description=__doc__)
