@@ -6,7 +6,7 @@ Pathak et al. 2017, arXiv:1705.05363. Differs from ppo_rnd.py where tagged: the 
 observations in a row tell the action between them (inverse model), the first ones and the action
 tell the second ones (forward model); the error of the latter is the bonus. Deviations:
 1. PPO, not A3C; the bonus is scaled and has a value network and a discount of its own, as in ppo_rnd.py.
-2. The features come from numbers, not from pictures; actions of a Box have a squared error.
+2. The features come from numbers; actions of a Box have a squared error; eq. 7's lambda is 1.
 """
 
 import argparse

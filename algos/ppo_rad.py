@@ -8,6 +8,7 @@ for a rollout, so that the update sees what the policy acted on: its first ratio
 plain x. The parent's deviations hold, and two more:
 1. x is the standardised observation: of a scaled raw one the normaliser would subtract a wrong mean.
 2. The paper's state inputs go to SAC, whose replay needs no ratio; the interval is our choice.
+3. z differs from step to step; the authors' PPO holds one per environment for a whole rollout.
 """
 
 import argparse

@@ -7,8 +7,8 @@ tell what another one, which is random and fixed, says of an observation; its er
 returns of the bonus have a discount and a value network of their own, and do not end with an episode.
 Discrete actions, too. The parent's deviations hold, and
 1. the rewards are scaled by their returns, not clipped; no random steps come before the first rollout.
-2. The predictor learns from every row. The first weights of both networks are larger: of a few
-   numbers, other than of pictures, a smoother function is known everywhere at once, and no bonus left.
+2. The predictor learns from every row and is as deep as its target, OpenAI's is deeper. The first
+   weights of both are larger: of a few numbers a smoother function is known everywhere at once.
 """
 
 import argparse

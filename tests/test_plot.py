@@ -1272,6 +1272,50 @@ def test_when_the_arm_is_learned():
     assert "median {:,.0f} steps against PPO's {:,.0f}".format(*medians) in page
 
 
+def test_falls_and_late_finders():
+    """Would break: a run that falls, or finds the arm's cylinder late, and is not counted; an episode at the top."""
+    falls = defaultdict(dict)
+    for row in results.read_csv(ROOT / "benchmarks/results/trust_region.csv"):
+        seeds = falls[row.exp_name] if row.env_id == "Pendulum-v1" else {}
+        if row.metric == results.CURVE and row.step > 250_000 and row.value < -400:
+            seeds[row.seed] = min(row.value, seeds.get(row.seed, 0))
+    page = " ".join((ROOT / "docs/trust-region.md").read_text().split())
+    assert not falls["ppo_penalty"] and not falls["ppo_continuous"]
+    assert len(falls["ppo_penalty-paper"]) == 8 and "eight of all ten.**" in page
+    assert {6, 7, 10} < set(falls["ppo_penalty-paper"]) == set(range(1, 11)) - {8, 9}
+    trpo = falls["trpo_continuous"]
+    assert sorted(trpo) == [3, 4, 8, 10] and "four of its ten runs fall." in page
+    words = f"to between {max(trpo.values()):.0f} and {min(trpo.values()):.0f}, and come back"
+    assert f"seeds 3, 4, 8 and 10 fall by the same rule, {words}" in page
+    first = {}
+    for name in ("arm", "arm_second"):
+        for row in results.read_csv(ROOT / f"benchmarks/results/{name}.csv"):
+            if row.metric == results.CURVE:
+                key = row.exp_name, row.seed
+                steps = first.setdefault(key, [])
+                steps += [row.step] if row.value > 0 else []
+    latest = {key: min(steps) for key, steps in first.items() if steps}
+    late = sorted(step for (name, _), step in latest.items() if name == "ppo_rnd" and step > 89_000)
+    others = [step for (name, _), step in latest.items() if name != "ppo_rnd"]
+    page = " ".join((ROOT / "docs/curiosity.md").read_text().split())
+    words = "eight of its 20 runs see their first reward after 89,000 steps or more, up to"
+    assert len(late) == 8 and f"{words} {round(late[-1], -3):,}" in page
+    assert sum(name != "ppo_rnd" for name, _ in first) == 50
+    assert max(others) == latest["ppo_rnd-no-bonus", 5] < late[0]
+    assert f"the latest after {round(max(others), -3):,}: a run of RND without its bonus" in page
+    found = defaultdict(list)
+    for row in results.read_csv(ROOT / "benchmarks/results/augmentation.csv"):
+        if row.env_id == "PendulumSwingup-v1" and row.metric[12:] in ("min", "median", "mean"):
+            found[row.metric[12:], row.exp_name == "ppo_drac"].append(row.value)
+    words = (
+        f"for {min(found['min', False]):.0f} steps or more, the median one for "
+        f"{min(found['median', False]):.0f} to {max(found['median', False]):.0f} of 1000"
+    )
+    page = " ".join((ROOT / "docs/augmentation.md").read_text().split())
+    assert words in page and found["min", True] == [0] * 3
+    assert max(found["mean", True]) < min(found["mean", False])  # lowest with each seed
+
+
 def test_main_tables_are_narrow():
     """Would break: a table of more than seven columns in curves/."""
     for file in (ROOT / "benchmarks" / "curves").glob("*.md"):
