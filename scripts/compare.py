@@ -36,7 +36,9 @@ def aggregate(values: np.ndarray, statistic: str, axis: int = 0) -> np.ndarray:
     """The mean over runs, or the interquartile mean: a quarter of the runs is cut off at each end."""
     runs = values.shape[axis]
     cut = runs // 4 if statistic == "iqm" else 0
-    return np.sort(values, axis).take(range(cut, runs - cut), axis).mean(axis)
+    middle = np.sort(values, axis).take(range(cut, runs - cut), axis).mean(axis)
+    # sorted, a NaN is last: it would be cut off with the best runs
+    return np.where(np.isnan(values).any(axis), np.nan, middle)
 
 
 def resample(values: np.ndarray, options, seed: int = 0) -> np.ndarray:

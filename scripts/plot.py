@@ -99,7 +99,7 @@ def display(exp_name: str, options: Options) -> str:
         name, text = label.rsplit("=", 1)
         if name == exp_name:
             return text
-    first, *words = re.split(r"(?<!\de)-|_", exp_name)  # 5e-4 is one word
+    first, *words = re.split(r"(?<!\de)(?<!=)-|_", exp_name)  # 5e-4 and =-1 stay whole
     if words and family_of(exp_name) == f"{first}_{words[0]}":
         first = f"{first}_{words.pop(0)}"
     if first in FAMILIES:
@@ -134,6 +134,13 @@ def looks(exp_names, options: Options) -> dict[str, dict]:
         look = {"label": labels[name], "color": shaded(colour, SHADES[place % len(SHADES)])}
         drawn[labels[name]] = look | {"linestyle": STYLES[place % len(STYLES)]}
     return {name: drawn[labels[name]] for name in sorted(labels)}
+
+
+def titles_of(env_ids) -> dict[str, str]:
+    """env_id -> the same without its module, where no other one is then called so."""
+    short = {env_id: env_id.rpartition(":")[2] for env_id in env_ids}
+    counts = Counter(short.values())
+    return {env_id: env_id if counts[title] > 1 else title for env_id, title in short.items()}
 
 
 def canvas(panels: int, most: int = 4, height: float = 0):
@@ -263,6 +270,7 @@ def draw_curves(
         most = max(most, parts)
     figure, axes, columns = canvas(len(panels), most=most if most > 1 else 4)
     look = looks([name for _, name in curves], options)
+    titles = titles_of(env_id for env_id, _ in curves)
     counts = [len(runs) for runs, *_ in curves.values()]
     for place, (axis, (env_id, names)) in enumerate(zip(axes, panels)):
         for name in names:
@@ -274,7 +282,7 @@ def draw_curves(
             axis.plot(x, middle, **look[name], lw=1.6)
             axis.fill_between(x, low, high, color=colour, alpha=0.5 / (1 + len(names)), lw=0)
         seeds = f"\n{len(curves[env_id, names[0]][0])} seeds" if len(set(counts)) > 1 else ""
-        axis.set_title(env_id.rpartition(":")[2] + seeds)
+        axis.set_title(titles[env_id] + seeds)
         if place % columns == 0:
             axis.set_ylabel(WORDS.get(options.metric, options.metric))
         if place + columns >= len(panels):
@@ -324,12 +332,13 @@ def draw_scores(stem: Path, rows: list[Row], table, score: str, lacks, options: 
     look = looks([row["exp_name"] for row in table], options)
     finals = finals_of(rows, score)
     panels = defaultdict(list)
+    titles = titles_of(row["env_id"] for row in table)
     for row in table:
         name = row["exp_name"]
         dots = list(finals[row["env_id"], name].values())
         ends = (row["low"], row[options.statistic], row["high"])
         line = (look[name]["label"], look[name]["color"], *ends, dots, "")
-        panels[row["env_id"].rpartition(":")[2]].append(line)
+        panels[titles[row["env_id"]]].append(line)
     panels = {title: lines for title, lines in panels.items() if len(lines) > 1}
     counts = [len(line[5]) for lines in panels.values() for line in lines]
     caption = f"{describe(counts, options)} (tick and bar); dots: single runs"
@@ -483,6 +492,11 @@ def check_set(name: str, rows: list[Row], options: Options) -> None:
     metrics = {row.metric for row in rows}
     check(options.metric in (CURVE, *metrics), f"{name} has no {options.metric} (--metric)")
     check(CLOCK in metrics or not options.minutes, f"{name} has no {CLOCK}, which --minutes needs")
+    names = {row.exp_name for row in rows}
+    known = options.baseline in (*names, "")
+    check(
+        known, f"{name} has no {options.baseline} (--baseline); it has {', '.join(sorted(names))}"
+    )
     if options.normalise:
         there = results.read_scales(options.normalise)
         unknown = sorted({row.env_id for row in rows} - set(there))

@@ -243,6 +243,7 @@ def retest(options: Options, common: list[str], tuner: Tuner) -> int:
     check(best, f"--retest: {options.study} has no complete trial")
     check(best.number, "--retest: no trial was better than the defaults (trial 0)")
     seeds = plan.seed_list(options.retest)
+    check(len(seeds) > 1, "--retest: two sides are compared by two seeds or more, such as 11-20")
     old = sorted(set(seeds) & set(plan.seed_list(options.seeds)))
     check(not old, f"--retest: the search has seen seed {' '.join(map(str, old))}; give others")
     jobs, folder, lines = options.study / "retest.jobs", options.study / "retest", []

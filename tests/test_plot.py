@@ -97,6 +97,8 @@ def test_aggregates():
     assert compare.aggregate(runs, "iqm") == [(3 + 6 + 7 + 8) / 4]
     assert compare.aggregate(runs, "mean") == [1127 / 8]
     assert compare.aggregate(runs.T, "iqm", axis=1) == [(3 + 6 + 7 + 8) / 4]
+    runs[0] = math.nan  # a failed run is not the best one
+    assert all(math.isnan(compare.aggregate(runs, name)[0]) for name in ("iqm", "mean"))
 
 
 def test_intervals():
@@ -322,11 +324,13 @@ def set_opening(file, opened: float) -> None:
     file.rename(file.with_name(f"events.out.tfevents.{int(opened)}.host.1.0"))
 
 
-def test_curve_of_a_resumed_run(tmp_path):
-    """1 ms a step; a checkpoint at step 100, killed at 195, 100,000 s later resumed. Episodes end at 64, 128, 192; and,
-    as a resumed run starts new ones, at 164. Would break: what was done again counted twice, the pause counted."""
+@pytest.mark.parametrize("later", [1e5, -1e5])
+def test_curve_of_a_resumed_run(later, tmp_path):
+    """1 ms a step; a checkpoint at step 100, killed at 195, 100,000 s later resumed, or as much earlier by the clock of
+    another machine. Episodes end at 64, 128, 192; and, as a resumed run starts new ones, at 164. Would break: what was
+    done again counted twice, the pause counted, a session lost."""
     run, start = tmp_path / "run", 1_700_000_000.0
-    sessions = ((start, 0, 195, (64, 128, 192)), (start + 1e5, 100, 200, (164,)))
+    sessions = ((start, 0, 195, (64, 128, 192)), (start + later, 100, 200, (164,)))
     for opened, first, last, ends in sessions:
         with SummaryWriter(run, purge_step=first + 1, filename_suffix=str(opened)) as writer:
             for step in range(first + 1, last + 1):
@@ -489,8 +493,8 @@ def test_names_and_colours():
         "Stable-Baselines3 PPO",
     ]
     given = options(labels=("ppo=Ours", "ppo-x=1=One"))
-    shown = [plot.display(name, given) for name in ("ppo", "ppo-x=1", "ppo-lr5e-4")]
-    assert shown == ["Ours", "One", "PPO lr5e-4"]
+    shown = [plot.display(name, given) for name in ("ppo", "ppo-x=1", "ppo-lr5e-4", "ppo-x=-1e-4")]
+    assert shown == ["Ours", "One", "PPO lr5e-4", "PPO x=-1e-4"]
     two = ("ppo_rnd", "ppo_rnd-no-bonus", "ppo_penalty", "ppo_continuous-no-bonus")
     shown = [plot.display(name, options()) for name in two]
     assert shown == ["RND", "RND no bonus", "PPO penalty", "PPO no bonus"]
@@ -499,6 +503,15 @@ def test_names_and_colours():
     assert both["ppo_rnd"]["color"] != both["ppo_continuous-no-bonus"]["color"]
     many = plot.looks([f"ppo-x={i}" for i in range(12)], options()).values()
     assert len({(look["color"], look["linestyle"]) for look in many}) == 12
+
+
+def test_titles():
+    """Would break: two environments of one name under one title, in one panel."""
+    assert plot.titles_of(["mine:A-v1", "A-v1", "mine:B-v1"]) == {
+        "mine:A-v1": "mine:A-v1",
+        "A-v1": "A-v1",
+        "mine:B-v1": "B-v1",
+    }
 
 
 def test_ticks_have_no_offset(drawn):
@@ -814,6 +827,8 @@ def test_all_inputs_are_checked_first(call, tmp_path):
         (["runs", "--labels", "ppo"], "--labels ppo: write exp_name=Name"),
         (["runs", "--normalise", "text.csv"], "text.csv is no CSV with the columns env_id,random,"),
         (["runs", "--normalise", "scales.csv"], "--normalise scales.csv has no E-v1"),
+        (["runs", "--normalise", "same.csv"], "random and reference of E-v1 must be two numbers"),
+        (["runs", "--baseline", "ppoo"], "runs has no ppoo (--baseline); it has ppo"),
         (["runs", "--figure", "a.png", "--metric", "none"], "runs has no none"),
     ],
 )
@@ -825,6 +840,7 @@ def test_bad_input(flags, words, call, tmp_path):
     header = "exp_name,env_id,seed,step,metric,value,commit"
     (tmp_path / "number.csv").write_text(f"{header}\na,E,1,1,sps,fast,c\n")
     (tmp_path / "scales.csv").write_text("env_id,random,reference\nF-v1,0,1\n")
+    (tmp_path / "same.csv").write_text("env_id,random,reference\nE-v1,5,5\n")
     (tmp_path / "binary.csv").write_bytes(bytes(range(256)))
     (make_run(tmp_path / "broken") / "summary.json").write_text('{"eval_returns": 3}')
     before = sorted(tmp_path.rglob("*"))

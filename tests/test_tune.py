@@ -463,7 +463,11 @@ def test_report_and_retest(folder, capsys, monkeypatch):
     assert float(rows[best.number]["lr"]) == best.params["lr"]
     assert (rows[0]["Easy"], rows[0]["Hard"], rows[0]["epochs"]) == ("2.51", "0.51", "4")
 
-    for seeds, words in ((("1-3",), "the search has seen seed 1"), (("x",), "x")):
+    for seeds, words in (
+        (("1-3",), "the search has seen seed 1"),
+        (("x",), "x"),
+        (("11",), "two seeds or more"),
+    ):
         with pytest.raises(SystemExit):
             tune.main(options(script=None, env_ids=(), space=(), retest=seeds), [])
         assert words in capsys.readouterr().err
