@@ -273,7 +273,7 @@ def train(args: Args, stop=()) -> dict:
         envs, obs = make_envs(args, args.env_backend, args.num_envs, env_seed + global_step)
     except (gym.error.Error, ImportError, AssertionError) as error:
         sys.exit(f"--env-id {args.env_id}: {error}")
-    parts = getattr(envs.single_observation_space, "spaces", {"": envs.single_observation_space})
+    parts = getattr(envs.single_observation_space, "spaces", {"obs": envs.single_observation_space})
     for name, space in {**parts, "action": envs.single_action_space}.items():
         kind = "Discrete" if name == "action" else "Box"
         if not isinstance(space, getattr(gym.spaces, kind)) or getattr(space, "start", 0) != 0:

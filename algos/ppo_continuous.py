@@ -3,7 +3,7 @@
     python algos/ppo_continuous.py --env-id BipedalWalker-v3
 
 Schulman et al.: PPO 2017, arXiv:1707.06347; GAE 2016, arXiv:1506.02438. Deviations from them:
-1. Many environments, short rollouts; actor and critic apart, one learned scale, from --init-std on.
+1. Many environments, short rollouts; actor and critic apart; a learned scale per action dimension.
 2. Observations are standardised (but for the first rollout), rewards scaled; 5 epochs, not 10.
 3. Gradients are clipped; the learning rate falls linearly to zero.
 4. A time limit is no terminal state: a truncated episode bootstraps from its last observation.
@@ -309,7 +309,7 @@ def train(args: Args, stop=()) -> dict:
         envs, next_obs = make_envs(args, args.env_backend, args.num_envs, env_seed + global_step)
     except (gym.error.Error, ImportError, AssertionError) as error:
         sys.exit(f"--env-id {args.env_id}: {error}")
-    parts = getattr(envs.single_observation_space, "spaces", {"": envs.single_observation_space})
+    parts = getattr(envs.single_observation_space, "spaces", {"obs": envs.single_observation_space})
     for name, space in {**parts, "action": envs.single_action_space}.items():
         if not isinstance(space, gym.spaces.Box):
             sys.exit(f"--env-id {args.env_id}: {name} {space} is no Box; ppo.py: Discrete actions")

@@ -324,7 +324,7 @@ def train(args: Args, stop=()) -> dict:
         envs, next_obs = make_envs(args, args.env_backend, args.num_envs, env_seed + global_step)
     except (gym.error.Error, ImportError, AssertionError) as error:
         sys.exit(f"--env-id {args.env_id}: {error}")
-    parts = getattr(envs.single_observation_space, "spaces", {"": envs.single_observation_space})
+    parts = getattr(envs.single_observation_space, "spaces", {"obs": envs.single_observation_space})
     for name, space in {**parts, "action": envs.single_action_space}.items():
         if not isinstance(space, gym.spaces.Box):
             sys.exit(f"--env-id {args.env_id}: {name} {space} is no Box; ppo.py: Discrete actions")

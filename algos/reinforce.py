@@ -6,7 +6,7 @@ Play whole episodes, then make every action likelier in proportion to the return
 gradient of the mean of  log pi(a_t | s_t) * (G_t - b(s_t)),   G_t = r_t + gamma * r_t+1 + ...
 Williams 1992, Machine Learning 8:229; the baseline b(s): Sutton and Barto 2018, section 13.4.
 1. Adam in place of plain ascent; G_t - b standardised over the batch; no weight gamma^t.
-2. One episode of each environment for an update; a time limit ends it like any other end.
+2. One episode of each environment for an update; a time limit ends it. No --track, no --compile.
 """
 
 import argparse
@@ -229,7 +229,7 @@ def train(args: Args, stop=()) -> dict:
         envs, next_obs = make_envs(args, args.env_backend, args.num_envs, env_seed + global_step)
     except (gym.error.Error, ImportError, AssertionError) as error:
         sys.exit(f"--env-id {args.env_id}: {error}")
-    parts = getattr(envs.single_observation_space, "spaces", {"": envs.single_observation_space})
+    parts = getattr(envs.single_observation_space, "spaces", {"obs": envs.single_observation_space})
     for name, space in {**parts, "action": envs.single_action_space}.items():
         kind = "Discrete" if name == "action" else "Box"
         if not isinstance(space, getattr(gym.spaces, kind)) or getattr(space, "start", 0) != 0:
