@@ -19,7 +19,7 @@ import numpy as np
 import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-from common import ROOT, check, load, read_json  # noqa: E402
+from common import ROOT, check, is_complete, load, read_json  # noqa: E402
 from compare import markdown  # noqa: E402
 
 GAMES = (
@@ -86,7 +86,7 @@ def by_start(runs: tuple[Path, ...]) -> list[dict]:
     returns = defaultdict(lambda: defaultdict(list))
     for run in runs:
         summary = read_json(run / "summary.json")
-        check("eval_returns" in summary, f"{run} is no finished run")
+        check(is_complete(run) and "eval_returns" in summary, f"{run} is no finished run")
         number, seed = summary["eval_episodes"], summary["seed"] * 10_007 % 2**30 + 2**30
         if "sb3" in summary["algo"]:
             begun = peers_no_ops(summary["env_id"], number, seed)

@@ -18,7 +18,7 @@ from statistics import fmean, median
 import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-from common import check, read_json  # noqa: E402
+from common import check, is_complete, read_json  # noqa: E402
 from results import CURVE, read_scalars  # noqa: E402
 
 KL = "losses/approx_kl"
@@ -38,7 +38,7 @@ class Options:
 def look(run: Path, options: Options) -> tuple:
     """The row of one run folder."""
     summary = read_json(run / "summary.json")
-    check(summary, f"{run} is no finished run folder")
+    check(is_complete(run), f"{run} is no finished run folder")
     scalars = read_scalars(run)
     check(scalars.get(KL), f"{run} has no {KL}")
     size = summary["total_timesteps"] // 50

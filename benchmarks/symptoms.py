@@ -15,7 +15,7 @@ from statistics import fmean
 import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-from common import check, read_json  # noqa: E402
+from common import check, is_complete, read_json  # noqa: E402
 from results import Row, export, finals_of, find, read_csv, read_scalars  # noqa: E402
 
 SCALARS = ("entropy", "approx_kl", "clipfrac", "explained_variance", "value_loss")
@@ -59,6 +59,8 @@ def main(source: tyro.conf.Positional[Path], output: Path | None = None) -> None
     if source.is_dir():
         summaries = sorted(find(source, "summary.json"))
         check(summaries, f"no finished run in {source}")
+        for file in summaries:
+            check(is_complete(file.parent), f"{file.parent} is not finished")
         rows = [row for file in summaries for row in read_run(file.parent)]
     else:
         rows = read_csv(source)

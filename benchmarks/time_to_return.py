@@ -15,7 +15,7 @@ without a goal are left out.
 import json
 import math
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median, median_high
@@ -24,7 +24,7 @@ import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 import results  # noqa: E402
-from common import check, read_json  # noqa: E402
+from common import check, is_complete, read_json  # noqa: E402
 from plot import canvas, save  # noqa: E402
 from results import CLOCK, CURVE  # noqa: E402
 
@@ -163,7 +163,8 @@ def draw(file: Path, runs: list[dict], ours: str) -> None:
         axis.set_ylabel("training return")
     for axis in axes[-2:]:
         axis.set_xlabel("minutes of training")
-    seeds = len({run["seed"] for run in runs})
+    counts = Counter((run["env_id"], run["exp_name"]) for run in runs).values()
+    seeds = " to ".join(map(str, sorted({min(counts), max(counts)})))
     words = "a dot: there, by the mean of its last steps; a peer ends there or gives up"
     caption = f"All runs, {seeds} seeds a side; {words}"
     save(figure, [file], caption, [], look)
@@ -219,18 +220,22 @@ def table(runs: list[dict], ours: str) -> list[str]:
 
 def main(options: Options) -> None:
     runs = []
+    finished = defaultdict(list)
     for place in options.inputs:
         if place.suffix == ".csv":
             runs += read_csv(place)
         for file in results.find(place, "config.json"):  # a run that crashed is no fast run
-            config, summary = (
-                read_json(file.parent / name) for name in (file.name, "summary.json")
-            )
-            done = summary and summary.get("args") == config.get("args", summary.get("args"))
+            known = read_json(file).get("env_id") in GOALS
             words = f"{file.parent} is not finished; finish or remove it"
-            check(done or config.get("env_id") not in GOALS, words, 1)
-        files = sorted(results.find(place, "summary.json"))
-        runs += [run for file in files if (run := read_run(file.parent, options.window))]
+            check(is_complete(file.parent) or not known, words, 1)
+        for file in sorted(results.find(place, "summary.json")):
+            if run := read_run(file.parent, options.window):
+                runs.append(run)
+                key = run["exp_name"], run["env_id"], run["seed"]
+                finished[key].append((read_json(file)["args"], file.parent))
+    for (exp_name, env_id, seed), _ in results.owed(options.inputs, finished):
+        words = f"{exp_name} on {env_id} with seed {seed} is not there as its sweep declared it"
+        check(env_id not in GOALS, f"{words} (sweep.json)", 1)
     check(runs, f"no finished run of {', '.join(GOALS)} in {' '.join(map(str, options.inputs))}", 1)
     print("\n".join(table(runs, options.ours)))
     if options.output:

@@ -22,7 +22,7 @@ import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 import enjoy  # noqa: E402
-from common import check, read_json  # noqa: E402
+from common import check, is_complete, read_json  # noqa: E402
 
 COLUMNS = ("exp_name", "env_id", "seed", "step", "metric", "value", "commit")
 STEPS_PER_SECOND = 50  # of the simulation
@@ -102,7 +102,7 @@ def main(options: Options) -> None:
     disturbances |= {f"hull mass x{x:g}": {"hull_mass": x} for x in options.hull_mass}
     for run in options.runs:
         summary = read_json(run / "summary.json")
-        right = summary.get("env_id") == "BipedalWalker-v3"
+        right = is_complete(run) and summary.get("env_id") == "BipedalWalker-v3"
         check(right, f"{run} is no finished run of BipedalWalker-v3")
         own = enjoy.ROOT / "algos" / f"{summary['algo']}.py"
         module, args, weights = enjoy.load_run(run, None if own.is_file() else options.algo_file)

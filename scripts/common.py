@@ -1,5 +1,6 @@
 """What the command lines of scripts/ and benchmarks/ share: `from common import check, load, read_json`."""
 
+import hashlib
 import importlib.util
 import json
 import subprocess
@@ -7,6 +8,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+KEYS = ("exp_name", "env_id", "seed")  # what tells the runs of a folder apart in sweep.json
 
 
 def check(ok, message: str, status: int = 2) -> None:
@@ -39,6 +41,39 @@ def read_json(file: Path) -> dict:
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def is_complete(run: Path) -> bool:
+    """Whether a run folder has a summary of the arguments in its config.json. A run that was resumed to make more steps
+    has new ones there, while its old summary still stands."""
+    summary = read_json(run / "summary.json")
+    args = read_json(run / "config.json").get("args")
+    return bool(summary) and args in (None, summary.get("args", args))
+
+
+def text_of(script: Path) -> str:
+    """The SHA-256 of a script; empty where it is gone."""
+    return hashlib.sha256(script.read_bytes()).hexdigest() if script.is_file() else ""
+
+
+def declared(runs_dir: Path) -> dict[tuple, dict]:
+    """(exp_name, env_id, seed) -> record of every run that a sweep has declared in this folder."""
+    runs = read_json(runs_dir / "sweep.json").get("runs", [])
+    runs = runs if isinstance(runs, list) else []
+    keyed = [(tuple(run.get(key) for key in KEYS), run) for run in runs if isinstance(run, dict)]
+    return {key: run for key, run in keyed if None not in key}
+
+
+def has_args(record: dict, args: dict) -> bool:
+    """Whether a run with these arguments is the one of the record, by those that both name: an older version of
+    sweep.py wrote none down, and an older script need not have had all."""
+    return all(args.get(flag, value) == value for flag, value in record.get("args", {}).items())
+
+
+def has_text(record: dict, run: Path) -> bool:
+    """Whether the copy of the script in a run's folder is the text that the record names, where it names one."""
+    text = record.get("sha256")
+    return not text or text_of(run / Path(record.get("script", "?")).name) == text
 
 
 def commit_of(script: Path) -> str:

@@ -15,13 +15,15 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import NamedTuple
 
-from common import check, read_json
+from common import check, declared, has_args, has_text, is_complete, read_json, text_of
 
 CURVE = "charts/episodic_return"
 EVALUATION = "eval/episodic_return"
 CLOCK = "charts/wall_time_s"
 ENTROPY = "losses/entropy"
 MISSING = "missing"
+UNFINISHED, OUTDATED = 1.0, 2.0  # its values
+WHY = {UNFINISHED: "is not finished", OUTDATED: "is of another text than sweep.json says"}
 SUMMARY = ("eval_return_mean", "eval_return_std", "eval_return_median", "eval_return_min")
 SUMMARY += ("eval_greedy_mean", "best_return_mean", "train_return_last100", "sps", "wall_time_s")
 SCORES = ("eval_return_mean", "sps")  # the score of a set is the first of these that it has
@@ -55,15 +57,22 @@ def records(file: Path):
         start += length + 16
 
 
+def first_step(events: list) -> int:
+    """The step at which a session of a run says that it starts."""
+    starts = (event for event in events if event.session_log.status == event.session_log.START)
+    return next((event.step for event in starts), 0)
+
+
 def read_scalars(run: Path) -> dict[str, list[tuple[int, float, float]]]:
     """tag -> [(step, seconds of training, value), ...]. An evaluation is logged when it ends, right after what was
     logged before it began: that gap is no training. A resumed run has several files."""
     scalars = defaultdict(list)
     seconds = 0.0
-    files = run.glob("events.out.tfevents.*")
-    for file in sorted(files, key=lambda file: file.name.split(".")[3:]):
+    files = sorted(run.glob("events.out.tfevents.*"), key=lambda file: file.name.split(".")[3:])
+    # in the order of the steps they start at: the clocks of two machines may disagree
+    for events in sorted((list(records(file)) for file in files), key=first_step):
         last = math.inf
-        for event in records(file):
+        for event in events:
             if event.session_log.status == event.session_log.START:  # resumed from before this step
                 for tag, points in scalars.items():
                     scalars[tag] = [point for point in points if point[0] < event.step]
@@ -135,57 +144,107 @@ def started(run: Path) -> float:
     return float(end) if end.isdigit() else (run / "summary.json").stat().st_mtime
 
 
+def owed(folders: list[Path], finished: dict[tuple, list]) -> list[tuple[tuple, dict]]:
+    """(key, record) of the runs that sweeps declared in these folders and that no finished one is, by arguments and
+    text; those are (exp_name, env_id, seed) -> [(arguments, run folder), ...]. Of run folders given one by one only
+    what has their exp_name and env_id is owed."""
+    inside = {file.parent for folder in folders for file in find(folder, "sweep.json")}
+    beside = {run.parent for runs in finished.values() for _, run in runs}
+    known = {key[:2] for key in finished}
+    lacking = []
+    for place in inside | beside:
+        for key, record in declared(place).items():
+            runs = finished.get(key, ())
+            there = any(has_args(record, args) and has_text(record, run) for args, run in runs)
+            if not there and (place in inside or key[:2] in known):
+                lacking.append((key, record))
+    return lacking
+
+
+def gather(runs: list[Path], bins: int, metric: str) -> tuple[dict, dict, dict]:
+    """(exp_name, env_id, seed) -> [(arguments, folder), ...] of the finished runs, -> [(arguments, reason), ...] of
+    those that do not count, and folder -> rows."""
+    finished, stopped, rows = defaultdict(list), defaultdict(list), {}
+    records = {place: declared(place) for place in {run.parent for run in runs}}
+    for run in runs:
+        if not is_complete(run):
+            config = read_json(run / "config.json")
+            args = config.get("args", {})
+            name = args.get("exp_name", run.name)
+            key = name, config.get("env_id", "?"), config.get("seed", "?")
+            stopped[key].append((args, UNFINISHED))
+            continue
+        args, rows[run] = read_run(run, bins, metric)
+        key = rows[run][0][:3]
+        record = records[run.parent].get(key, {})
+        if has_args(record, args) and not has_text(record, run):
+            stopped[key].append((args, OUTDATED))
+        else:
+            finished[key].append((args, run))
+    return finished, stopped, rows
+
+
+def entries(table: dict[tuple, list], *experiment: str) -> list[tuple]:
+    """(seed, arguments, folder or reason) of one exp_name and env_id."""
+    return [(key[2], *run) for key in table if key[:2] == experiment for run in table[key]]
+
+
+def tell_texts(title: str, runs: list[Path]) -> None:
+    """Name an experiment whose runs have copies of more than one text of their script."""
+    seeds = defaultdict(list)
+    for run in runs:
+        summary = read_json(run / "summary.json")
+        seeds[text_of(run / f"{summary.get('algo')}.py")].append(str(summary["seed"]))
+    seeds.pop("", None)  # no copy
+    if len(seeds) > 1:
+        groups = "; ".join(map(" ".join, seeds.values()))
+        words = f"{title} is of {len(seeds)} texts of its script: seeds {groups}"
+        print(f"{Path(sys.argv[0]).name}: {words}", file=sys.stderr)
+
+
 def read_folders(
     folders: list[Path], bins: int = 50, metric: str = CURVE, duplicates: str = "ask"
 ) -> tuple[list[Row], list[str]]:
     """Rows of every run in `folders`, and what was left out until the reader chooses. A run that is not finished gives
     one row of the metric `missing`: it has no summary, or new arguments since (it was resumed to go on), or a sweep
-    declared it. Runs of one exp_name that differ in flags become experiments named by these flags."""
+    declared it, perhaps with another text of its script. Runs of one exp_name that differ in flags become experiments
+    named by these flags."""
     marks = ("summary.json", "config.json", "checkpoint.pt")
     runs = sorted({file.parent for folder in folders for file in find(folder, *marks)}, key=str)
     check(runs, f"no run folder in {', '.join(map(str, folders))}")
-    finished = defaultdict(list)
-    missing = set()  # declared by a sweep
-    stopped = defaultdict(list)  # seed and arguments
-    for run in runs:
-        config, summary = read_json(run / "config.json"), read_json(run / "summary.json")
-        goes_on = config.get("args") and summary.get("args", config["args"]) != config["args"]
-        if goes_on or not (run / "summary.json").is_file():
-            args = config.get("args", {})
-            key = args.get("exp_name", run.name), config.get("env_id", "?")
-            stopped[key].append((config.get("seed", "?"), args))
-        else:
-            args, rows = read_run(run, bins, metric)
-            finished[rows[0][:2]].append((started(run), args, rows))
-    manifests = {file for folder in folders for file in find(folder, "sweep.json")}
-    for manifest in manifests | {run.parent / "sweep.json" for run in runs}:
-        for run in read_json(manifest).get("runs", ()):
-            key = tuple(run.get(name) for name in Row._fields[:3])
-            if manifest in manifests or key[:2] in finished:  # of folders given one by one, theirs
-                missing.add(key)
-    kept, left_out = [], []
-    for exp_name, env_id in dict.fromkeys([*finished, *stopped]):
-        group, halves = finished[exp_name, env_id], stopped[exp_name, env_id]
-        everyone = [args for _, args, _ in group] + [args for _, args in halves]
-        missing -= {rows[0][:3] for _, _, rows in group}
-        missing -= {(exp_name, env_id, seed) for seed, _ in halves}
+    finished, stopped, rows = gather(runs, bins, metric)
+    lacking = {
+        key: [(record.get("args", {}), UNFINISHED)]
+        for key, record in owed(folders, finished)
+        if "args" in record or key not in stopped
+    }
+    missing, kept, left_out = {}, [], []
+    for exp_name, env_id in dict.fromkeys(key[:2] for key in (*finished, *stopped, *lacking)):
+        tables = finished, stopped, lacking
+        group, halves, others = (entries(table, exp_name, env_id) for table in tables)
+        everyone = [args for _, args, _ in group + halves + others]
         same = defaultdict(list)
-        for _, args, rows in sorted(group, key=lambda run: run[0]):
-            name = exp_name + flags_apart(args, everyone)
-            same[name, rows[0].seed].append([row._replace(exp_name=name) for row in rows])
-        for seed, args in halves:
+        for seed, args, run in sorted(group, key=lambda one: started(one[2])):
+            same[exp_name + flags_apart(args, everyone), seed].append(run)
+        for seed, args, why in others:
+            missing[exp_name + flags_apart(args, everyone), env_id, seed] = why
+        for seed, args, why in halves:
             name = exp_name + flags_apart(args, everyone)
             if (name, seed) not in same:
-                missing.add((name, env_id, seed))
+                missing[name, env_id, seed] = why
         twice = [key for key in same if len(same[key]) > 1 and duplicates == "ask"]
         for name, seed in twice:
             words = f"{len(same[name, seed])} runs of seed {seed}; choose by --duplicates"
             left_out.append(f"{name} on {env_id} is left out: {words} newest or oldest")
+        chosen = defaultdict(list)
         for (name, _), choice in same.items():
             if name not in dict(twice):
-                kept += choice[0 if duplicates == "oldest" else -1]
-    unfinished = [Row(*key, 0, MISSING, 1.0, "unknown") for key in sorted(missing, key=str)]
-    return kept + unfinished, left_out
+                chosen[name].append(choice[0 if duplicates == "oldest" else -1])
+        for name, picked in chosen.items():
+            tell_texts(f"{name} on {env_id}", picked)
+            kept += [row._replace(exp_name=name) for run in picked for row in rows[run]]
+    reasons = sorted(missing.items(), key=str)
+    return kept + [Row(*key, 0, MISSING, why, "unknown") for key, why in reasons], left_out
 
 
 def flags_apart(args: dict, others: list[dict]) -> str:
@@ -226,6 +285,9 @@ def read_scales(file: Path) -> dict[str, tuple[float, float]]:
         header, scales = [], {}
     is_ours = header == ["env_id", "random", "reference"]
     check(is_ours, f"--normalise {file} is no CSV with the columns env_id,random,reference")
+    for env_id, (low, high) in scales.items():
+        apart = math.isfinite(high - low) and low != high
+        check(apart, f"--normalise {file}: random and reference of {env_id} must be two numbers")
     return scales
 
 
@@ -269,8 +331,8 @@ def problems(rows: list[Row], score: str) -> list[tuple[str, str]]:
     for row in rows:
         if row.metric == MISSING:
             unfinished[row.env_id, row.exp_name].add(row.seed)
-            words = f"{row.exp_name} on {row.env_id} with seed {row.seed} is not finished"
-            found.append((row.env_id, words))
+            why = WHY.get(row.value, WHY[UNFINISHED])
+            found.append((row.env_id, f"{row.exp_name} on {row.env_id} with seed {row.seed} {why}"))
         else:
             seeds[row.env_id].add(row.seed)
     for metric in (score, CURVE):

@@ -35,14 +35,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
-from common import check, one_line, read_json
+from common import KEYS, check, declared, has_args, has_text, one_line, read_json
 from sweeping import clusters
 from sweeping.plan import Job, Plan, cut, expand
 from tqdm import tqdm
 
 # flags in which two runs may differ and still be the same run
 ELSEWHERE = ("runs_dir", "resume", "track", "wandb_project_name", "wandb_entity")
-KEYS = ("exp_name", "env_id", "seed")  # what tells the runs of a folder apart in sweep.json
 NEEDED = 50e6  # bytes that must be free on the disk for a run to start
 EDITED = "the script was edited while the sweep was at work"
 GRACE = 120  # seconds in which a run that is to end can save its checkpoint
@@ -90,14 +89,16 @@ def read_runs(runs_dir: Path) -> list[tuple[Path, dict, dict]]:
     return runs
 
 
+def own(args: dict) -> dict:
+    return {key: value for key, value in args.items() if key not in ELSEWHERE}
+
+
 def same(job: Job, record: dict) -> bool:
     """Whether the record is of this run: same script, same arguments. One it lacks had the default of today."""
     args = record.get("args")
     if record.get("algo") != job.script.stem or not isinstance(args, dict):
         return False
-    wanted = {key: value for key, value in job.args.items() if key not in ELSEWHERE}
-    found = {key: value for key, value in (job.defaults | args).items() if key not in ELSEWHERE}
-    return found == wanted
+    return own(job.defaults | args) == own(job.args)
 
 
 def has_checkpoint(folder: Path) -> bool:
@@ -184,14 +185,6 @@ def hold(file: Path, wait: bool = False) -> int | None:
     return descriptor
 
 
-def declared(runs_dir: Path) -> dict[tuple, dict]:
-    """(exp_name, env_id, seed) -> record of every run that a sweep has declared in this folder."""
-    runs = read_json(runs_dir / "sweep.json").get("runs", [])
-    runs = runs if isinstance(runs, list) else []
-    keyed = [(tuple(run.get(key) for key in KEYS), run) for run in runs if isinstance(run, dict)]
-    return {key: run for key, run in keyed if None not in key}
-
-
 def declare(jobs: list[Job], runs_dir: Path) -> None:
     """Add the sweep's runs to sweep.json, by which scripts/plot.py knows a run that never left a folder. Ends the sweep
     where the folder cannot be written to."""
@@ -202,7 +195,8 @@ def declare(jobs: list[Job], runs_dir: Path) -> None:
         for job in jobs:
             record = {key: job.args[key] for key in KEYS}
             record |= {"script": str(job.script), "sha256": hashlib.sha256(job.text).hexdigest()}
-            runs[tuple(record[key] for key in KEYS)] = record | {"log": job.name}
+            record |= {"log": job.name, "args": own(job.args)}
+            runs[tuple(record[key] for key in KEYS)] = record
         aside.write_text(json.dumps({"runs": list(runs.values())}, indent=1) + "\n")
         os.replace(aside, file)
         os.close(held)
@@ -256,9 +250,10 @@ def local_runner(options: Options, jobs: list[Job], stop: list[int]) -> Callable
             process.wait(GRACE)
         except subprocess.TimeoutExpired:
             process.kill()
-        if not ended and not stop:
+        code = process.wait()
+        if code and not ended and not stop:  # 0: it came to its end meanwhile
             raise TimeoutError(f"no end after {options.timeout:g} minutes (--timeout)")
-        return process.wait()
+        return code
 
     return run
 
@@ -402,12 +397,13 @@ def status(runs_dir: Path) -> int:
     runs = declared(runs_dir)
     check(runs, f"--status: no sweep was started in {runs_dir} (--runs-dir)")
     done = set()
-    for folder, _, summary in read_runs(runs_dir):
-        key = tuple((summary.get("args") or {}).get(name) for name in KEYS)
-        copy = folder / Path(runs.get(key, {}).get("script", "?")).name
-        if "eval_return_mean" in summary and copy.is_file():
-            if hashlib.sha256(copy.read_bytes()).hexdigest() == runs[key].get("sha256"):
-                done.add(key)
+    for folder, config, summary in read_runs(runs_dir):
+        new, args = (known.get("args") or {} for known in (config, summary))
+        key = tuple(args.get(name) for name in KEYS)
+        run = runs.get(key, {})
+        ours = has_args(run, new) and has_args(run, args) and has_text(run, folder)
+        if ours and "eval_return_mean" in summary:  # as in find()
+            done.add(key)
     states, words = [], []
     for key, run in runs.items():
         log = runs_dir / "logs" / f"{run.get('log', '')}.log"
@@ -416,11 +412,13 @@ def status(runs_dir: Path) -> int:
         if held is None:
             state = "running"
             words.append(f"running {log.stem}: {last}")
-        elif last.startswith("= failed"):  # whatever an earlier sweep with other flags came to
+        elif key in done:  # perhaps by hand, after it had failed
+            state = "done"
+        elif last.startswith("= failed"):
             state = "failed"
             words.append(f"FAILED {log.stem}{last.removeprefix('= failed')}")
         else:
-            state = "done" if key in done else "waiting"
+            state = "waiting"
         if held is not None:
             os.close(held)
         states.append((Path(run.get("script", "?")).stem, run["env_id"], state))

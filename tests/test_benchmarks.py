@@ -224,6 +224,19 @@ def test_sb3_gets_our_settings_on_atari(sb3_atari):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("name", ["walk", "largest_kl"])
+def test_run_that_goes_on_is_not_finished(tmp_path, capsys, monkeypatch, name):
+    """Would break: the agent of the middle of a run under the steps of its first summary."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    module = importlib.import_module(name)
+    run = {"algo": "ppo_continuous", "env_id": "BipedalWalker-v3", "seed": 1, "total_timesteps": 8}
+    (tmp_path / "summary.json").write_text(json.dumps(run | {"args": {"total_timesteps": 8}}))
+    (tmp_path / "config.json").write_text(json.dumps(run | {"args": {"total_timesteps": 16}}))
+    with pytest.raises(SystemExit):
+        module.main(module.Options((tmp_path,), output=tmp_path / "out.csv"))
+    assert f"{tmp_path} is no finished run" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_walk(request, tmp_path):
     """Most untrained walkers that are shaken fall. Would break: falls not seen, noise not applied."""

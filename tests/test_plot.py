@@ -2,6 +2,7 @@
 what the pictures hold, and what is refused."""
 
 import csv
+import hashlib
 import itertools
 import json
 import math
@@ -765,6 +766,24 @@ def test_incomplete(case, call, tmp_path):
     # the exported file knows it too
     status, out, err = call("results/set.csv", "--output", "again", cwd=tmp_path)
     assert status == 1 and "is incomplete" in err and not (tmp_path / "again").exists()
+
+
+def test_another_text_than_declared(call, tmp_path):
+    """Would break: a run of another text averaged; its reason lost on the way through a CSV file."""
+    runs = tmp_path / "runs"
+    for seed in (1, 2):
+        (make_run(runs, seed=seed) / "ppo.py").write_text(f"text {seed}")
+    run = {"exp_name": "ppo", "env_id": "E-v1", "seed": 2, "script": "algos/ppo.py"}
+    run["sha256"] = hashlib.sha256(b"text 1").hexdigest()
+    (runs / "sweep.json").write_text(json.dumps({"runs": [run]}))
+    line = "ppo on E-v1 with seed 2 is of another text than sweep.json says"
+    status, out, err = call("runs", cwd=tmp_path)
+    assert (status, out) == (1, "") and line in err
+    flags = ("--export", "results/set.csv", "--allow-incomplete")
+    status, out, err = call("runs", *flags, cwd=tmp_path)
+    assert (status, err) == (0, "") and "| E-v1 | ppo | 1 |" in out
+    status, _, err = call("results/set.csv", cwd=tmp_path)
+    assert status == 1 and line in err
 
 
 def test_other_environments_are_drawn(call, tmp_path):

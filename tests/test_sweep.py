@@ -20,6 +20,7 @@ import torch
 from conftest import ALGOS, ROOT, load
 
 sys.path.insert(0, str(ROOT / "scripts"))
+import results  # noqa: E402
 import sweep  # noqa: E402
 from sweeping import clusters, plan  # noqa: E402
 
@@ -150,6 +151,24 @@ def old_args(**changed) -> dict:
     """What config.json holds of the fake script's first run."""
     (job,) = sweep.expand(options("fake.py"), [])
     return job.args | changed
+
+
+def finished(name: str, seed: int = 1, env_id: str = "Toy", **flags) -> Path:
+    """The folder of a finished run, with all that plot.py reads."""
+    more = {"env_id": env_id, "seed": seed, "eval_returns": [1.0], "eval_return_mean": 1.0}
+    more |= {"total_timesteps": 2, "global_step": 2, "commit": "abc"}
+    return record(name, old_args(seed=seed, env_id=env_id, **flags), **more)
+
+
+def declare(*flags: str, seeds: str = "1", env_ids=("Toy",)) -> None:
+    jobs = sweep.expand(options("fake.py", seeds=(seeds,), env_ids=env_ids), list(flags))
+    sweep.declare(jobs, Path("runs"))
+
+
+def refusals() -> list[str]:
+    """What plot.py refuses the runs for."""
+    rows, _ = results.read_folders([Path("runs")])
+    return [line for _, line in results.problems(rows, "eval_return_mean")]
 
 
 def test_names_and_flags():
@@ -487,6 +506,20 @@ def test_report_of_a_hang(folder, monkeypatch, capsys):
     assert Path("runs/logs/Toy__fake__1.log").read_text().endswith("(--timeout)\n")
 
 
+def test_an_end_after_the_timeout(folder, monkeypatch, capsys):
+    """Would break: a result that is there, called a failure, as it came between the timeout and the end of GRACE."""
+    monkeypatch.setattr(sweep.signal, "signal", lambda *_: None)
+    handler = "signal.signal(signal.SIGTERM, lambda *_: stop.append(15))"
+    text = FAKE.replace(f"    stop = []\n    {handler}\n", "")
+    stopped = 'say(args, "stopped")\n            sys.exit(143)'
+    text = text.replace(stopped, "break")
+    first = f"import signal\nstop = []\nif __name__ == '__main__':\n    {handler}\n"
+    Path("fake.py").write_text(first + text)
+    flags = ["--steps", "9999", "--delay", "0.1"]
+    assert sweep.main(options("fake.py", timeout=0.03), flags) == 0
+    assert "1 runs: 0 done before, 1 now, 0 failed" in capsys.readouterr().out
+
+
 def test_full_disk(folder, monkeypatch, capsys):
     """Would break: a traceback of the sweep, or seeds that are never tried, when there is no room."""
     monkeypatch.setattr(sweep.signal, "signal", lambda *_: None)
@@ -585,6 +618,64 @@ def test_edited_while_it_runs(folder):
     Path("fake.py").write_text(FAKE + "# another program\n")
     output = finish(process, 1)
     assert "seed 2: the script was edited while the sweep was at work" in output
+
+
+def test_texts_are_not_averaged(folder):
+    """Would break: runs of the text before and after an edit drawn as one complete set."""
+    runs = {(e, seed): finished(f"{e}{seed}", seed, e) for e in ("E", "F") for seed in (1, 2, 3)}
+    declare(seeds="1-3", env_ids=("E", "F"))
+    assert refusals() == []
+    Path("fake.py").write_text(FAKE + "# another program\n")
+    declare(seeds="1-3", env_ids=("E", "F"))  # and the sweep is killed before F is done
+    for seed in (1, 2, 3):
+        shutil.copy("fake.py", runs["E", seed])
+    why = "is of another text than sweep.json says"
+    assert refusals() == [f"fake on F with seed {seed} {why}" for seed in (1, 2, 3)]
+    rows, _ = results.read_folders([Path("runs")])
+    assert {row[1] for row in rows if row.metric != "missing"} == {"E"}
+    (runs["E", 2] / "fake.py").unlink()
+    assert refusals()[0] == f"fake on E with seed 2 {why}"
+    finished("again", 2, "E")
+    assert refusals() == [f"fake on F with seed {seed} {why}" for seed in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("manifest", [True, False])
+def test_texts_are_told(folder, capsys, manifest):
+    """Would break: an edit between two sweeps for other seeds that nobody is told of."""
+    for seeds, text in (((1, 2), FAKE), ((3, 4), FAKE + "# another program\n")):
+        Path("fake.py").write_text(text)
+        for seed in seeds:
+            finished(str(seed), seed)
+        if manifest:
+            declare(seeds="{}-{}".format(*seeds))
+        told = "" if 1 in seeds else "fake on Toy is of 2 texts of its script: seeds 1 2; 3 4\n"
+        assert refusals() == [] and capsys.readouterr().err.partition(": ")[2] == told
+
+
+def test_older_run_of_other_flags(folder, capsys):
+    """Would break: a run that failed before it made a folder, hidden by one that had other flags; results that are
+    refused since an older sweep wrote no arguments down."""
+    finished("old", track=True)
+    declare("--lr", "0.2")
+    assert refusals() == ["fake-lr=0.2 on Toy with seed 1 is not finished"]
+    assert sweep.main(options("fake.py", dry_run=True), ["--lr", "0.2"]) == 0
+    assert capsys.readouterr().out.startswith("start")
+    assert sweep.main(sweep.Options(status=True), []) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["total", "0", "0", "0", "1"]
+    went_on = finished("on", lr=0.2)
+    assert refusals() == []
+    config = {"algo": "fake", "args": old_args(lr=0.2, steps=9)}
+    (went_on / "config.json").write_text(json.dumps(config))
+    sweep.main(sweep.Options(status=True), [])
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["total", "0", "0", "0", "1"]
+    shutil.rmtree(went_on)
+    file = Path("runs/sweep.json")
+    (run,) = json.loads(file.read_text())["runs"]
+    assert run.pop("args")["lr"] == 0.2
+    file.write_text(json.dumps({"runs": [run]}))
+    assert refusals() == []
+    sweep.main(sweep.Options(status=True), [])
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["total", "1", "0", "0", "0"]
 
 
 JOBS = """
@@ -752,6 +843,19 @@ def test_status(folder, capsys):
         with pytest.raises(SystemExit):
             sweep.main(sweep.Options(status=True), [])
         assert "no sweep was started in runs" in capsys.readouterr().err
+
+
+def test_status_of_a_run_finished_by_hand(folder, capsys):
+    """Would break: a failure of last week told of a run that is there."""
+    declare()
+    log = sweep.log_file("Toy__fake__1", Path("runs"))
+    log.write_text("= failed: exit status 1\n")
+    for run in ("failed", "done"):
+        sweep.main(sweep.Options(status=True), [])
+        lines = capsys.readouterr().out.splitlines()
+        assert ("FAILED" in lines[-1]) == (run == "failed")
+        finished(run)
+    assert lines[-1].split() == ["total", "1", "0", "0", "0"]
 
 
 SBATCH = """#!/bin/sh

@@ -98,6 +98,36 @@ def test_runs_that_are_not_there(tmp_path, capsys):
     assert f"{run} is not finished" in capsys.readouterr().err
 
 
+def test_declared_runs_that_left_no_folder(tmp_path, capsys):
+    """Would break: a ratio over the seeds that did not fail; a task without a goal that refuses the others."""
+    make_run(tmp_path, "ppo_continuous", 1, [-100.0] * 30)
+    keys = [("ppo_continuous", "Pendulum-v1", 1), ("peer", "Swimmer-v5", 1)]
+    for more, status in ((), 0), ((("peer", "Pendulum-v1", 2),), 1):
+        listing = [dict(zip(("exp_name", "env_id", "seed"), key)) for key in [*keys, *more]]
+        (tmp_path / "sweep.json").write_text(json.dumps({"runs": listing}))
+        if status:
+            with pytest.raises(SystemExit) as stopped:
+                time_to_return.main(time_to_return.Options((tmp_path,)))
+            assert stopped.value.code == status
+        else:
+            time_to_return.main(time_to_return.Options((tmp_path,)))
+    err = capsys.readouterr().err
+    assert "peer on Pendulum-v1 with seed 2 is not there" in err and err.count("\n") == 1
+
+
+def test_caption_counts_each_side(tmp_path, monkeypatch):
+    """Would break: a caption that claims equal seeds."""
+    captions = []
+    monkeypatch.setattr(time_to_return, "save", lambda *given: captions.append(given[2]))
+    run = {"env_id": "Pendulum-v1", "exp_name": "ppo_continuous", "seed": 1, "reached": False}
+    runs = [run | {"curve": [(1000, 60.0, -900.0)]}]
+    for more in ({"seed": 2}, {"exp_name": "peer"}, {"exp_name": "peer", "seed": 2}):
+        runs.append(runs[0] | more)
+        time_to_return.draw(tmp_path / "x.png", runs, "ppo_continuous")
+    words = [caption.partition(";")[0] for caption in captions]
+    assert words == [f"All runs, {seeds} seeds a side" for seeds in ("2", "1 to 2", "2")]
+
+
 def test_what_a_late_run_may_move():
     """Would break: a mark where the median is exact, none where it is not, a ratio that a late run of ours flatters."""
 

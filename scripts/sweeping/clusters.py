@@ -160,7 +160,7 @@ def ray_runner(options, variables: dict[str, str], log_file: Callable, stop: lis
             if job.state == "waiting":
                 job.state = "running"
                 late = time.monotonic() + (options.timeout * 60 or float("inf"))
-        if told and not stop:
+        if told and code and not stop:
             raise TimeoutError(f"no end after {options.timeout:g} minutes (--timeout)")
         return code
 
