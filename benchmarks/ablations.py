@@ -28,6 +28,7 @@ PLANNED = {  # question -> [(experiment, the one it is compared with)]
         ("unshuffled-short", "ppo_continuous-short"),
         ("ppo_continuous-one-batch", "ppo_continuous-short"),
         ("ppo_continuous-one-batch-40", "ppo_continuous-short"),
+        ("ppo_continuous-one-batch-40", "ppo_continuous-one-batch"),
     ],
     "squash": [
         ("ppo_squashed-short", "ppo_continuous-short"),

@@ -64,10 +64,11 @@ def declared(runs_dir: Path) -> dict[tuple, dict]:
     return {key: run for key, run in keyed if None not in key}
 
 
-def has_args(record: dict, args: dict) -> bool:
-    """Whether a run with these arguments is the one of the record, by those that both name: an older version of
-    sweep.py wrote none down, and an older script need not have had all."""
-    return all(args.get(flag, value) == value for flag, value in record.get("args", {}).items())
+def has_args(record: dict, args: dict, but: tuple[str, ...] = ()) -> bool:
+    """Whether a run with these arguments is the one of the record, by those that both name, without the flags in `but`:
+    an older version of sweep.py wrote none down, and an older script need not have had all."""
+    wanted = (record.get("args") or {}).items()
+    return all(args.get(flag, value) == value for flag, value in wanted if flag not in but)
 
 
 def has_text(record: dict, run: Path) -> bool:

@@ -492,11 +492,6 @@ def check_set(name: str, rows: list[Row], options: Options) -> None:
     metrics = {row.metric for row in rows}
     check(options.metric in (CURVE, *metrics), f"{name} has no {options.metric} (--metric)")
     check(CLOCK in metrics or not options.minutes, f"{name} has no {CLOCK}, which --minutes needs")
-    names = {row.exp_name for row in rows}
-    known = options.baseline in (*names, "")
-    check(
-        known, f"{name} has no {options.baseline} (--baseline); it has {', '.join(sorted(names))}"
-    )
     if options.normalise:
         there = results.read_scales(options.normalise)
         unknown = sorted({row.env_id for row in rows} - set(there))
@@ -535,6 +530,9 @@ def main(options: Options) -> None:
     words = "they would overwrite each other's figures"
     check(not twice, f"two inputs are named {' '.join(twice)}: {words}")
     check(len(sets) == 1 or not options.figure, "--figure takes one set of runs, or one CSV file")
+    names = {row.exp_name for _, rows, _ in sets for row in rows}
+    words = f"no run is of {options.baseline} (--baseline), but of {', '.join(sorted(names))}"
+    check(options.baseline in (*names, ""), words)
     ready, failed = [], False
     for file, rows, left_out in sets:
         rows, score = results.select(file.stem, rows, options)

@@ -152,11 +152,11 @@ def owed(folders: list[Path], finished: dict[tuple, list]) -> list[tuple[tuple, 
     beside = {run.parent for runs in finished.values() for _, run in runs}
     known = {key[:2] for key in finished}
     lacking = []
-    for place in inside | beside:
+    for place in sorted(inside | beside):
         for key, record in declared(place).items():
             runs = finished.get(key, ())
-            there = any(has_args(record, args) and has_text(record, run) for args, run in runs)
-            if not there and (place in inside or key[:2] in known):
+            same = (has_args(record, args, APART) and has_text(record, run) for args, run in runs)
+            if not any(same) and (place in inside or key[:2] in known):
                 lacking.append((key, record))
     return lacking
 
@@ -177,7 +177,7 @@ def gather(runs: list[Path], bins: int, metric: str) -> tuple[dict, dict, dict]:
         args, rows[run] = read_run(run, bins, metric)
         key = rows[run][0][:3]
         record = records[run.parent].get(key, {})
-        if has_args(record, args) and not has_text(record, run):
+        if has_args(record, args, APART) and not has_text(record, run):
             stopped[key].append((args, OUTDATED))
         else:
             finished[key].append((args, run))
@@ -213,11 +213,10 @@ def read_folders(
     runs = sorted({file.parent for folder in folders for file in find(folder, *marks)}, key=str)
     check(runs, f"no run folder in {', '.join(map(str, folders))}")
     finished, stopped, rows = gather(runs, bins, metric)
-    lacking = {
-        key: [(record.get("args", {}), UNFINISHED)]
-        for key, record in owed(folders, finished)
-        if "args" in record or key not in stopped
-    }
+    lacking = defaultdict(list)
+    for key, record in owed(folders, finished):
+        if "args" in record or key not in stopped:
+            lacking[key].append((record.get("args") or {}, UNFINISHED))
     missing, kept, left_out = {}, [], []
     for exp_name, env_id in dict.fromkeys(key[:2] for key in (*finished, *stopped, *lacking)):
         tables = finished, stopped, lacking
@@ -226,9 +225,7 @@ def read_folders(
         same = defaultdict(list)
         for seed, args, run in sorted(group, key=lambda one: started(one[2])):
             same[exp_name + flags_apart(args, everyone), seed].append(run)
-        for seed, args, why in others:
-            missing[exp_name + flags_apart(args, everyone), env_id, seed] = why
-        for seed, args, why in halves:
+        for seed, args, why in others + halves:
             name = exp_name + flags_apart(args, everyone)
             if (name, seed) not in same:
                 missing[name, env_id, seed] = why

@@ -847,7 +847,7 @@ def test_all_inputs_are_checked_first(call, tmp_path):
         (["runs", "--normalise", "text.csv"], "text.csv is no CSV with the columns env_id,random,"),
         (["runs", "--normalise", "scales.csv"], "--normalise scales.csv has no E-v1"),
         (["runs", "--normalise", "same.csv"], "random and reference of E-v1 must be two numbers"),
-        (["runs", "--baseline", "ppoo"], "runs has no ppoo (--baseline); it has ppo"),
+        (["runs", "--baseline", "ppoo"], "no run is of ppoo (--baseline), but of ppo"),
         (["runs", "--figure", "a.png", "--metric", "none"], "runs has no none"),
     ],
 )
