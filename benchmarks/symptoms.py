@@ -5,7 +5,7 @@
 
 A scalar is its mean over the second quarter of a run's steps: early enough to look, and before the learning rate, which
 falls to 0, hides how far an update goes. The table has the least and the greatest of the seeds, of the evaluation their
-mean as well.
+mean before them.
 """
 
 import sys
@@ -15,8 +15,9 @@ from statistics import fmean
 import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-from common import check, is_complete, read_json  # noqa: E402
-from results import Row, export, finals_of, find, read_csv, read_scalars  # noqa: E402
+import results  # noqa: E402
+from common import check, read_json  # noqa: E402
+from results import Row, finals_of  # noqa: E402
 
 SCALARS = ("entropy", "approx_kl", "clipfrac", "explained_variance", "value_loss")
 SCORE = "eval_return_mean"
@@ -28,10 +29,11 @@ def read_run(run: Path) -> list[Row]:
     total = summary["total_timesteps"]
     key = summary["args"]["exp_name"], summary["env_id"], summary["seed"], total
     rows = [Row(*key, SCORE, summary[SCORE], summary["commit"])]
-    scalars = read_scalars(run)
+    scalars = results.read_scalars(run)
     for name in SCALARS:
-        points = scalars[f"losses/{name}"]
+        points = scalars.get(f"losses/{name}", [])
         values = [value for step, _, value in points if total / 4 < step <= total / 2]
+        check(values, f"{run} has no losses/{name} in its second quarter")
         rows.append(Row(*key, name, fmean(values), summary["commit"]))
     return rows
 
@@ -41,31 +43,36 @@ def table(rows: list[Row]) -> str:
     lines = []
     scores = finals_of(rows, SCORE)
     for key in sorted(scores, key=lambda key: -fmean(scores[key].values())):
-        cells = [key[1].removeprefix("ppo_continuous-"), f"{fmean(scores[key].values()):.0f}"]
-        for name in (SCORE, *SCALARS):
+        values = scores[key].values()
+        spread = f"({min(values):.0f} to {max(values):.0f})"
+        cells = [key[1].removeprefix("ppo_continuous-"), f"{fmean(values):.0f} {spread}"]
+        for name in SCALARS:
             values = finals_of(rows, name)[key].values()
-            form = ".0f" if name == SCORE else ".2g"
-            cells.append(f"{min(values):{form}} to {max(values):{form}}")
+            cells.append(f"{min(values):.2g} to {max(values):.2g}")
         lines.append(f"| {' | '.join(cells)} |")
-    head = ["case", "evaluation", "least to most", *SCALARS]
-    return "\n".join(
-        [f"| {' | '.join(head)} |", "|---|--:" + "|---" * (len(head) - 2) + "|", *lines]
-    )
+    head = ["case", "evaluation", *SCALARS]
+    rule = "|---" + "|--:" * (len(head) - 1) + "|"
+    return "\n".join([f"| {' | '.join(head)} |", rule, *lines])
 
 
 def main(source: tyro.conf.Positional[Path], output: Path | None = None) -> None:
     """The table of run folders below a folder, or of a CSV file; --output writes the rows to such a file."""
     check(source.exists(), f"{source} does not exist")
     if source.is_dir():
-        summaries = sorted(find(source, "summary.json"))
-        check(summaries, f"no finished run in {source}")
-        for file in summaries:
-            check(is_complete(file.parent), f"{file.parent} is not finished")
-        rows = [row for file in summaries for row in read_run(file.parent)]
+        found, left_out = results.read_folders([source])
+        lacking = [
+            f"{row.exp_name}, seed {row.seed}" for row in found if row.metric == results.MISSING
+        ]
+        check(not left_out + lacking, f"{source} is incomplete: {'; '.join(left_out + lacking)}")
+        rows = [
+            row for file in results.find(source, "summary.json") for row in read_run(file.parent)
+        ]
     else:
-        rows = read_csv(source)
+        rows = results.read_csv(source)
+    seeds = {tuple(sorted(runs)) for runs in finals_of(rows, SCORE).values()}
+    check(len(seeds) == 1, f"{source}: not every case has the same seeds")
     if output:
-        export(output, rows)
+        results.export(output, rows)
     print(table(rows))
 
 

@@ -786,6 +786,40 @@ def test_another_text_than_declared(call, tmp_path):
     assert status == 1 and line in err
 
 
+def declare_args(runs, *args) -> None:
+    """A sweep's declaration of runs of ppo on E-v1, as sweep.py writes it."""
+    records = [{"exp_name": "ppo", "env_id": "E-v1", "seed": x["seed"], "args": x} for x in args]
+    (runs / "sweep.json").write_text(json.dumps({"runs": records}))
+
+
+def test_what_a_declared_run_may_differ_in(call, tmp_path):
+    """Would break: a finished run called missing because it was filmed; one without arguments that stops the page."""
+    runs = tmp_path / "runs"
+    make_run(runs, capture_video=True, gamma=0.9)
+    declare_args(runs, {"exp_name": "ppo", "seed": 1, "capture_video": False, "gamma": 0.9})
+    assert call("runs", cwd=tmp_path)[0] == 0
+    text = (runs / "sweep.json").read_text()
+    (runs / "sweep.json").write_text(text.replace('"gamma": 0.9', '"gamma": 0.8'))
+    status, _, err = call("runs", cwd=tmp_path)
+    assert status == 1 and "ppo-gamma=0.8 on E-v1 with seed 1 is not finished" in err
+    (runs / "sweep.json").write_text(
+        json.dumps({"runs": [json.loads(text)["runs"][0] | {"args": None}]})
+    )
+    assert call("runs", cwd=tmp_path)[0] == 0
+
+
+def test_each_folder_lacks_its_own(call, tmp_path):
+    """Would break: of two missing runs with one seed in two folders only one is named."""
+    for name, gamma in (("a", 0.1), ("b", 0.2)):
+        make_run(tmp_path / name, seed=2, gamma=gamma)
+        declare_args(tmp_path / name, {"exp_name": "ppo", "seed": 1, "gamma": gamma})
+    status, _, err = call("a", "b", cwd=tmp_path)
+    assert status == 1
+    assert all(
+        f"ppo-gamma={gamma} on E-v1 with seed 1 is not finished" in err for gamma in (0.1, 0.2)
+    )
+
+
 def test_other_environments_are_drawn(call, tmp_path):
     """Would break: one missing run that takes all figures away; one that nobody is told of; a part taken for the whole
     in a CSV file."""
