@@ -307,6 +307,16 @@ def test_words_of_the_page():
     assert words_of.format(scores[1], scores[3], min(both[3]), scores[2]) in page
     assert f"as foretold, {scores[0]}, in training {scores[1]}." in page
     assert sum(score > -400 for score in both[0]) == 9
+    gumbel = laplace.replace("laplace", "gumbel")
+    names = (f"{gumbel}-rpo-alpha=0", gumbel)
+    ppo, rpo = (sum(ends(name, "train_return_last100").values()) / 10 for name in names)
+    assert f"with the mistake PPO {ppo:.0f} in training: reproduced; RPO {rpo:.0f}: not" in page
+    worst = sorted(ends(gumbel, "eval_return_mean").values())[:4]
+    words = "three of ten fail, at {2:.0f}, {1:.0f} and {0:.0f}."
+    assert words.format(*worst) in page and worst[3] > -400
+    assert max(ends(names[0], "eval_return_mean").values()) < -400  # "none learns"
+    nats = ends(gumbel, results.ENTROPY).values()
+    assert f"all its runs end at {min(nats):.2f} to {max(nats):.2f} nats" in page
     assert len(passes(bonus)) == 9
     worst = [sorted(ends(bonus, name).values()) for name in rpo_study.METRICS.values()]
     (evaluation, second, *_), (training, *_) = worst
