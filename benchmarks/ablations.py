@@ -1,7 +1,7 @@
 """The answers of docs/ablations.md from the runs of scripts/ablations.sh: Markdown tables.
 
     python benchmarks/ablations.py runs/ablations --output benchmarks/ablations.csv    # from run folders
-    python benchmarks/ablations.py benchmarks/ablations.csv
+    python benchmarks/ablations.py benchmarks/ablations.csv --figure docs/ablations.png
 
 Runs of one seed are paired, p is of the exact sign-flip test, corrected by Holm's method over the comparisons of a
 question. A run that is reset before any episode ends has no training return.
@@ -37,6 +37,21 @@ PLANNED = {  # question -> [(experiment, the one it is compared with)]
     ],
 }
 TRAINING = "train_return_last100"
+BASES = ("ppo_continuous-short", "ppo_continuous-long")  # as they are
+LABELS = {  # of the figure
+    "ppo_continuous-short": "PPO as it is",
+    "reset_rollouts-short": "reset before every rollout",
+    "ppo_continuous-long": "rollouts of 256 steps",
+    "reset_rollouts-long": "the same, reset before each",
+    "unshuffled-short": "rows not shuffled",
+    "ppo_continuous-one-batch": "one batch, 5 updates",
+    "ppo_continuous-one-batch-40": "one batch, 40 updates",
+    "ppo_squashed-short": "squashed",
+    "ppo_squashed-short-ent-coef=0.01": "squashed, bonus 0.01",
+    "uncorrected_squash-short-ent-coef=0.01": "the same, not corrected",
+    "ppo_squashed-short-ent-coef=0.05": "squashed, bonus 0.05",
+    "uncorrected_squash-short-ent-coef=0.05": "the same, not corrected",
+}
 
 
 @dataclass
@@ -77,8 +92,37 @@ def comparisons(rows: list[Row], question: str) -> list[dict]:
     return lines
 
 
-def main(source: tyro.conf.Positional[Path], output: Path | None = None) -> None:
-    """The tables of run folders below a folder, or of a CSV file; --output writes the rows to such a file."""
+def draw(file: Path, rows: list[Row]) -> None:
+    """A line an experiment: the single runs, their mean and its interval, over the logarithm of the cost."""
+    import matplotlib.pyplot as plt
+
+    finals = {name: runs for (_, name), runs in finals_of(rows, "eval_return_mean").items()}
+    figure, axis = plt.subplots(figsize=(7, 3.6), layout="constrained")
+    for height, name in enumerate(LABELS):
+        costs = -np.array(list(finals[name].values()))
+        colour = "#555555" if name in BASES else "#0072B2"
+        axis.plot(costs, [height + 0.25] * len(costs), "o", color=colour, alpha=0.5, ms=3)
+        axis.plot(interval(costs, Options()), [height] * 2, color=colour, lw=2.5)
+        axis.plot(costs.mean(), height, "|", color=colour, ms=9, mew=2)
+        axis.axhline(height, color="#dddddd", lw=0.5, zorder=0)
+    axis.set_yticks(range(len(LABELS)), LABELS.values())
+    axis.set_xscale("log")
+    axis.set_xticks(
+        [150, 200, 300, 400, 800, 1600], ["-150", "-200", "-300", "-400", "-800", "-1600"]
+    )
+    axis.xaxis.set_minor_locator(plt.NullLocator())
+    axis.invert_xaxis()
+    axis.invert_yaxis()
+    axis.set_xlabel("return, evaluation; tick and bar: mean and 95 % interval")
+    axis.spines[["top", "right"]].set_visible(False)
+    figure.savefig(file, dpi=200)
+
+
+def main(
+    source: tyro.conf.Positional[Path], output: Path | None = None, figure: Path | None = None
+) -> None:
+    """The tables of run folders below a folder, or of a CSV file; --output writes the rows to such a file, --figure
+    draws them."""
     check(source.exists(), f"{source} does not exist")
     if source.is_dir():
         rows, left_out = read_folders([source])
@@ -94,6 +138,8 @@ def main(source: tyro.conf.Positional[Path], output: Path | None = None) -> None
     check(not lacking, f"not finished: {'; '.join(lacking)}")
     if output:
         export(output, rows)
+    if figure:
+        draw(figure, rows)
     print(markdown(cells(rows)))
     for question, pairs in PLANNED.items():
         print(f"\n{question.capitalize()}: differences, p corrected for {len(pairs)}\n")
