@@ -317,6 +317,8 @@ def test_words_of_the_page():
     assert max(ends(names[0], "eval_return_mean").values()) < -400  # "none learns"
     nats = ends(gumbel, results.ENTROPY).values()
     assert f"all its runs end at {min(nats):.2f} to {max(nats):.2f} nats" in page
+    wide = sum(ends(f"ppo_continuous-paper-wide{mistaken}", "eval_return_mean").values()) / 10
+    assert f"| {wide:.0f}, so the first is wrong; Laplace 415 ahead, as foretold |" in page
     assert len(passes(bonus)) == 9
     worst = [sorted(ends(bonus, name).values()) for name in rpo_study.METRICS.values()]
     (evaluation, second, *_), (training, *_) = worst
