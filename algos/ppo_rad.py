@@ -5,7 +5,7 @@
 RAD: Laskin et al. 2020, arXiv:2004.14990. Differs from ppo_continuous.py where tagged: the networks
 see x times z ~ Uniform[--amplitude-low, --amplitude-high], one number for each row. It is drawn once
 for a rollout, so that the update sees what the policy acted on: its first ratio is 1. Evaluations see
-plain x. The parent's deviations hold, and two more:
+plain x. The parent's deviations hold, and three more:
 1. x is the standardised observation: of a scaled raw one the normaliser would subtract a wrong mean.
 2. The paper's state inputs go to SAC, whose replay needs no ratio; the interval is our choice.
 3. z differs from step to step; the authors' PPO holds one per environment for a whole rollout.

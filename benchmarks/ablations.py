@@ -8,7 +8,6 @@ question. A run that is reset before any episode ends has no training return.
 """
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 from common import check  # noqa: E402
 from compare import compare, holm, interval, markdown, with_interval  # noqa: E402
 from results import ENTROPY, Row, export, finals_of, read_csv, read_folders  # noqa: E402
+from rpo_study import Options  # noqa: E402
 
 PLANNED = {  # question -> [(experiment, the one it is compared with)]
     "resets": [
@@ -52,12 +52,6 @@ LABELS = {  # of the figure
     "ppo_squashed-short-ent-coef=0.05": "squashed, bonus 0.05",
     "uncorrected_squash-short-ent-coef=0.05": "the same, not corrected",
 }
-
-
-@dataclass
-class Options:  # of compare.py
-    statistic: str = "mean"
-    bootstrap_reps: int = 2000
 
 
 def cells(rows: list[Row]) -> list[dict]:
