@@ -1,6 +1,7 @@
 """Stable-baselines3's PPO, A2C or DQN on an Atari game with the settings of our file, as a run folder.
 
     python benchmarks/sb3_atari.py --algo PPO --env-id BreakoutNoFrameskip-v4 --total-timesteps 500000
+    python benchmarks/sb3_atari.py --fast --total-timesteps 1000000 --until-goal 60     # minutes
 
 For learning curves beside ours at equal steps: the same network, hyperparameters, schedule and optimiser. What differs:
 stable-baselines3's wrappers (docs/atari.md), float32, and no value clipping, since stable-baselines3's form of it takes
@@ -29,17 +30,23 @@ class Args:
     total_timesteps: int = 500_000  # environment steps
     schedule_timesteps: int = 0  # the learning rate falls to zero over these; 0: total_timesteps
     buffer_size: int = 0  # steps that DQN's replay holds, 28,224 bytes each; 0: ours
+    fast: bool = False  # the fast setting of docs/atari.md, of speed.py's case with that name
     rms_eps: float = 0.0  # of A2C's RMSprop, under the root; 0: ours
     torch_threads: int = 1  # CPU threads of PyTorch
     eval_episodes: int = 30  # games of the evaluation, one in each of as many environments
+    until_goal: float | None = None  # minutes: end at time_to_return.py's goal or after this time
     runs_dir: str = "runs"  # the run folder is created in here
 
 
-def ours(algo: str, env_id: str, total_timesteps: int, schedule_timesteps: int) -> dict:
+def ours(
+    algo: str, env_id: str, total_timesteps: int, schedule_timesteps: int, fast: bool = False
+) -> dict:
     """Defaults of our file as stable-baselines3's keywords. Its value loss is the squared error, PPO's half of it."""
-    from speed import identical_case
+    from speed import CASES, identical_case
 
     flags = asdict(load(ROOT / "algos" / f"{algo.lower()}_atari.py").Args())
+    if fast:
+        flags |= CASES["atari"][f"{algo} fast"][2]
     settings = identical_case(env_id, algo, flags)
     if algo == "DQN":
         # ours falls from --learning-starts on, its own from 0: the same line, drawn back to 0, where it acts at random
@@ -81,13 +88,17 @@ def train(args: Args) -> dict:
     from sb3_ppo import first_seed, run
     from stable_baselines3.common.env_util import make_atari_env
     from stable_baselines3.common.vec_env import VecFrameStack
+    from time_to_return import GOALS
 
     twice = f"--env-id {args.env_id} skips frames itself, and so do the wrappers"
     check("NoFrameskip" in args.env_id, twice)
+    goal = args.until_goal is None or args.env_id in GOALS
+    check(goal, f"--until-goal: {args.env_id} has no goal; these have: {', '.join(GOALS)}")
     importlib.import_module("ale_py")  # registers its games
     args.exp_name = args.exp_name or f"sb3_{args.algo.lower()}"
     schedule = args.schedule_timesteps or args.total_timesteps
-    settings = ours(args.algo, args.env_id, args.total_timesteps, schedule)
+    check(not args.fast or args.algo == "PPO", f"--fast is of PPO, not of {args.algo}")
+    settings = ours(args.algo, args.env_id, args.total_timesteps, schedule, args.fast)
 
     def make_envs(number: int, seed: int):
         return VecFrameStack(make_atari_env(args.env_id, n_envs=number, seed=seed), 4)

@@ -60,6 +60,8 @@ ZOO = {
 # our file, stable-baselines3's class, and our flags, beside the defaults. DQN learns from the first thousand steps on,
 # with the exploration of later, so that the measurement has what the long rest of a run has.
 LATE = {"buffer_size": 20_000, "learning_starts": 1000, "start_e": 0.01}
+# As many updates as published, each of a quarter of the rows.
+FAST = {"update_epochs": 1, "num_minibatches": 16, "learning_rate": 5e-4, "clip_vloss": False}
 CASES = {
     "discrete": {
         "PPO": ("ppo.py", "PPO", {}),
@@ -73,7 +75,7 @@ CASES = {
     },
     "atari": {
         "PPO": ("ppo_atari.py", "PPO", {}),
-        "PPO fast": ("ppo_atari.py", "PPO", {"num_envs": 32, "num_minibatches": 8}),
+        "PPO fast": ("ppo_atari.py", "PPO", FAST),
         "A2C": ("a2c_atari.py", "A2C", {}),
         "DQN": ("dqn_atari.py", "DQN", LATE),
         "DQN fast": ("dqn_atari.py", "DQN", {**LATE, "batch_size": 64, "train_frequency": 8}),

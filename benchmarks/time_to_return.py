@@ -33,6 +33,8 @@ GOALS = {
     "BipedalWalker-v3": 250.0,
     "LunarLanderContinuous-v3": 200.0,
     "Pendulum-v1": -200.0,
+    "BreakoutNoFrameskip-v4": 30.0,
+    "PongNoFrameskip-v4": 18.0,
 }
 TIME_LIMITS = {  # steps of an episode
     "HalfCheetah-v5": 1000,
@@ -40,6 +42,7 @@ TIME_LIMITS = {  # steps of an episode
     "LunarLanderContinuous-v3": 1000,
     "Pendulum-v1": 200,
 }
+GAMES = {"BreakoutNoFrameskip-v4": 2000, "PongNoFrameskip-v4": 4000}  # steps: hardly one is longer
 WINDOW = 20_000  # steps
 FLOOR = {"Pendulum-v1": -600.0}  # the figure shows returns from here on
 SIDES = {  # exp_name: what the figure calls it, its colour
@@ -63,7 +66,7 @@ class Options:
 
 def window_of(env_id: str, num_envs: int, least: int = WINDOW) -> int:
     """Steps in which each of num_envs environments ends an episode."""
-    return max(least, num_envs * TIME_LIMITS[env_id])
+    return max(least, num_envs * (TIME_LIMITS | GAMES)[env_id])
 
 
 def is_there(goal: float, curve: list[tuple[int, float, float]], window: int) -> bool:

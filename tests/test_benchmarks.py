@@ -90,6 +90,16 @@ def sb3_atari(monkeypatch):
     return importlib.import_module("sb3_atari")
 
 
+def test_a_peer_on_a_game_stops_in_time(sb3_atari, tmp_path, monkeypatch, capsys):
+    """Would break: hours of a peer behind a limit that sb3_atari.py has and does not hand on; a game without a goal."""
+    monkeypatch.setattr(sys, "argv", [str(ROOT / "benchmarks" / "sb3_atari.py")])
+    args = sb3_atari.Args(until_goal=1e-9, eval_episodes=1, runs_dir=str(tmp_path))
+    assert sb3_atari.train(args)["global_step"] == 8  # one step of 8 environments
+    with pytest.raises(SystemExit):
+        sb3_atari.train(sb3_atari.Args(until_goal=1.0, env_id="BeamRiderNoFrameskip-v4"))
+    assert "BeamRiderNoFrameskip-v4 has no goal" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_sb3_on_atari(request, tmp_path):
     """Would break: a run of stable-baselines3 that plot.py or sweep.py cannot read."""

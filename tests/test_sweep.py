@@ -278,7 +278,7 @@ DECLARED += [("continuous", 80), ("mujoco_published", 49), ("ppo_vs_rpo", 180), 
 DECLARED += [("rpo_study", 689), ("symptoms", 33), ("ablations", 96)]
 DECLARED += [("augmentation", 44), ("curiosity", 60), ("settings_search", 30), ("arm", 80)]
 DECLARED += [("curiosity_causes", 200)]
-DECLARED += [("time_to_return", 60), ("trust_region", 135)]
+DECLARED += [("atari_minutes", 9), ("time_to_return", 60), ("trust_region", 135)]
 
 
 @pytest.mark.parametrize(("name", "runs"), DECLARED)
@@ -289,7 +289,11 @@ def test_declared_sweeps(tmp_path, monkeypatch, capsys, name, runs):
     python.parent.mkdir()
     python.write_text(STUB.format(folder=tmp_path))
     python.chmod(0o755)
-    variables = os.environ | {"RUNS": str(folder), "PATH": f"{python.parent}:{os.environ['PATH']}"}
+    variables = os.environ | {
+        "WORKERS": "1",
+        "RUNS": str(folder),
+        "PATH": f"{python.parent}:{os.environ['PATH']}",
+    }
     line = ["bash", ROOT / f"scripts/{name}.sh", "--dry-run"]
     pipes = dict(stdin=subprocess.DEVNULL, text=True, capture_output=True)
     process = subprocess.run(line, env=variables, cwd=tmp_path, **pipes)

@@ -46,8 +46,10 @@ def test_time_to():
     )  # not before two are seen
     windows = [time_to_return.window_of("LunarLanderContinuous-v3", n) for n in (1, 20, 64)]
     assert windows == [20_000, 20_000, 64_000]
-    limits = {env_id: gym.spec(env_id).max_episode_steps for env_id in time_to_return.GOALS}
+    limits = {env_id: gym.spec(env_id).max_episode_steps for env_id in time_to_return.TIME_LIMITS}
     assert time_to_return.TIME_LIMITS == limits
+    assert time_to_return.window_of("PongNoFrameskip-v4", 8) == 32_000  # 8 games of 4,000 steps
+    assert {*time_to_return.GOALS} == {*limits, *time_to_return.GAMES}
 
 
 def test_table_and_csv(tmp_path, capsys, monkeypatch):
@@ -180,7 +182,7 @@ def test_pace_of_the_page():
     for run in time_to_return.read_csv(ROOT / "benchmarks/time_to_return.csv"):
         pace[run["env_id"], run["exp_name"]].append(run["steps"] / run["minutes"])
     sides = ("ppo_continuous", "sb3_ppo-sb3-ours")
-    paces = {x: [median(pace[x, side]) for side in sides] for x in time_to_return.GOALS}
+    paces = {x: [median(pace[x, side]) for side in sides] for x in time_to_return.TIME_LIMITS}
     ratios = {env_id: f"{ours / theirs:.1f}" for env_id, (ours, theirs) in paces.items()}
     walker, cheetah = ratios["BipedalWalker-v3"], ratios["HalfCheetah-v5"]
     assert (min(ratios.values()), max(ratios.values())) == (cheetah, walker)
