@@ -102,9 +102,9 @@ class FireOnLifeLoss(gym.vector.VectorWrapper):
         action = np.where(scripted, 3 - self.left, action)
         obs, reward, terminated, truncated, info = self.env.step(action)
         life_lost = (info["lives"] > 0) & (info["lives"] < self.lives)
-        self.lives = info["lives"]
-        ended = life_lost | terminated | truncated  # at a game's end the reset row is the no-op
-        self.left = np.where(ended, self.script_length, np.maximum(self.left - 1, 0))
+        over = terminated | truncated  # then the reset row is the no-op
+        self.lives = np.where(over, 0, info["lives"])
+        self.left = np.where(life_lost | over, self.script_length, np.maximum(self.left - 1, 0))
         info |= {"life_lost": life_lost, "scripted": scripted}
         return obs, reward, terminated, truncated, info
 
@@ -406,12 +406,12 @@ def train(args: Args, stop=()) -> dict:
         paces.append((global_step - first_step, time.perf_counter() - iteration_started))
         bar.update(min(global_step, args.total_timesteps) - bar.n)
         over = global_step >= args.total_timesteps
-        if over or global_step // 2000 > first_step // 2000:
+        if over or stop or global_step // 2000 > first_step // 2000:
             sps = float(np.divide(*np.sum(paces[1:] or paces, axis=0)))
             names = ("policy_loss", "value_loss", "entropy")
             scalars = {f"losses/{name}": value for name, value in zip(names, np.mean(losses, 0))}
             unexplained = (targets - values[:-1])[valid > 0].var() / targets[valid > 0].var()
-            scalars["losses/explained_variance"] = 1 - float(unexplained)
+            scalars["losses/explained_variance"] = 1 - float(unexplained)  # of the last rollout
             scalars |= {"charts/learning_rate": fraction * args.learning_rate, "charts/SPS": sps}
             if finished:
                 last100 = float(np.mean(envs.return_queue))

@@ -88,6 +88,8 @@ class Args:
         most = min(self.buffer_size // self.num_envs * self.num_envs, self.total_timesteps - 1)
         if not 4 * self.num_envs <= self.learning_starts <= most:
             raise ValueError(f"--learning-starts: 4 x --num-envs to {most}: buffer, total steps")
+        if self.fire_on_life_loss > self.terminal_on_life_loss:  # values of unlearned steps
+            raise ValueError("--no-terminal-on-life-loss needs --no-fire-on-life-loss")
 
 
 class FireOnLifeLoss(gym.vector.VectorWrapper):
@@ -107,9 +109,9 @@ class FireOnLifeLoss(gym.vector.VectorWrapper):
         action = np.where(scripted, 3 - self.left, action)
         obs, reward, terminated, truncated, info = self.env.step(action)
         life_lost = (info["lives"] > 0) & (info["lives"] < self.lives)
-        self.lives = info["lives"]
-        ended = life_lost | terminated | truncated  # at a game's end the reset row is the no-op
-        self.left = np.where(ended, self.script_length, np.maximum(self.left - 1, 0))
+        over = terminated | truncated  # then the reset row is the no-op
+        self.lives = np.where(over, 0, info["lives"])
+        self.left = np.where(life_lost | over, self.script_length, np.maximum(self.left - 1, 0))
         info |= {"life_lost": life_lost, "scripted": scripted}
         return obs, reward, terminated, truncated, info
 
@@ -312,7 +314,8 @@ def train(args: Args, stop=()) -> dict:
     global_step = saved["global_step"] if saved else 0
     if saved:
         started -= saved["wall_time_s"]
-        extended = args.total_timesteps != saved["total_timesteps"] and not args.save_replay
+        kept = args.save_replay and Path(args.resume, "replay.pt").exists()
+        extended = args.total_timesteps != saved["total_timesteps"] and not kept
         if global_step >= args.total_timesteps - (args.learning_starts if extended else 0):
             sys.exit(f"--resume {args.resume}: no steps left to learn from; more --total-timesteps")
         if args.env_id != saved["env_id"]:
@@ -337,10 +340,12 @@ def train(args: Args, stop=()) -> dict:
         target_agent.load_state_dict(saved["target_agent"])
         constants = {"param_groups": optimizer.state_dict()["param_groups"]}  # as the flags say
         optimizer.load_state_dict(saved["optimizer"] | constants)
-    if saved and args.save_replay and Path(args.resume, "replay.pt").exists():
+    if saved and kept:
         stored = torch.load(Path(args.resume, "replay.pt"), weights_only=True, mmap=True)
         if stored["rest"].shape != replay.rest.shape:
             sys.exit("--save-replay: keep --num-envs and --buffer-size, or add --no-save-replay")
+        if stored.get("global_step", 0) < global_step:
+            sys.exit("--save-replay: replay.pt is older than the checkpoint; add --no-save-replay")
         replay.count = stored["count"]
         replay.rest[:] = stored["rest"]
         replay.rest[3, replay.count % len(replay.frame) - 1] = 0  # its next frame never comes
@@ -463,7 +468,7 @@ def train(args: Args, stop=()) -> dict:
             write(run_dir / "summary.json", summary)
         if over or stop or global_step - saved_step >= args.checkpoint_frequency:
             if args.save_replay:
-                stored = {"count": replay.count, "rest": torch.from_numpy(replay.rest)}
+                stored = state | {"count": replay.count, "rest": torch.from_numpy(replay.rest)}
                 stored["frame"] = torch.from_numpy(replay.frame[: replay.count])
                 write(run_dir / "replay.pt", stored)
             state |= {"agent": agent.state_dict(), "optimizer": optimizer.state_dict()}

@@ -113,9 +113,9 @@ class FireOnLifeLoss(gym.vector.VectorWrapper):
         action = np.where(scripted, 3 - self.left, action)
         obs, reward, terminated, truncated, info = self.env.step(action)
         life_lost = (info["lives"] > 0) & (info["lives"] < self.lives)
-        self.lives = info["lives"]
-        ended = life_lost | terminated | truncated  # at a game's end the reset row is the no-op
-        self.left = np.where(ended, self.script_length, np.maximum(self.left - 1, 0))
+        over = terminated | truncated  # then the reset row is the no-op
+        self.lives = np.where(over, 0, info["lives"])
+        self.left = np.where(life_lost | over, self.script_length, np.maximum(self.left - 1, 0))
         info |= {"life_lost": life_lost, "scripted": scripted}
         return obs, reward, terminated, truncated, info
 

@@ -80,7 +80,7 @@ class Args:
     max_grad_norm: float = 0.5  # largest norm of the gradient
     int_gamma: float = 0.99  # RND: discount factor of the bonus
     rnd_scale: float = 3.0  # RND: of what the first layers of both its networks see
-    int_coef: float = 1.0  # RND: weight of the bonus in the advantage; 0 is PPO if --ext-coef 1
+    int_coef: float = 1.0  # RND: weight of the bonus; 0 with --ext-coef 1: PPO but for the norm
     ext_coef: float = 2.0  # RND: weight of the reward in the advantage
     target_kl: float | None = None  # end an update once an epoch's last approximate KL exceeds it
 
@@ -475,7 +475,7 @@ def train(args: Args, stop=()) -> dict:
         unexplained = (targets - values[:-1])[valid].var() / targets[valid].var()
         scalars["losses/explained_variance"] = 1 - float(unexplained)
         scalars |= {"charts/learning_rate": fraction * args.learning_rate, "charts/SPS": sps}
-        scalars["charts/bonus"] = bonus.mean().item()  # RND: before its scaling
+        scalars["charts/bonus"] = bonus[valid].mean().item()  # RND: before its scaling
         if finished:
             recent = np.mean(envs.return_queue)  # of the last 100 episodes
             bar.postfix = f"return {recent:.1f}, SPS {sps:.0f}, saved {saved_step}"

@@ -15,6 +15,7 @@ differs from Gymnasium with AtariWrapper and VecFrameStack of stable-baselines3,
 """
 
 import functools
+from types import SimpleNamespace
 
 import ale_py
 import gymnasium as gym
@@ -244,3 +245,27 @@ def test_games_with_fire(algo):
             places[env_id] = actions.index(ale_py.Action.FIRE)
     assert len(places) > 10
     assert sorted(env_id for env_id, place in places.items() if place != 1) == board
+
+
+def test_a_truncated_game_loses_no_life_at_its_reset(algo):
+    """Four lives left at the time limit, three when the next game begins. Would break: a life lost in the reset row,
+    and a script that begins anew after it, with a no-op too many."""
+
+    class OneGame(gym.vector.VectorEnv):
+        ale = SimpleNamespace(get_action_set=lambda: [ale_py.Action.NOOP, ale_py.Action.FIRE])
+        num_envs, played = 1, []
+
+        def step(self, action):
+            self.played.append(int(action[0]))
+            lives = np.array([4 if len(self.played) <= 4 else 3])
+            truncated = np.array([len(self.played) == 4])
+            return np.zeros((1, 1)), np.zeros(1), np.zeros(1, bool), truncated, {"lives": lives}
+
+    envs = algo.FireOnLifeLoss(OneGame(), True)
+    lost, scripted = [], []
+    for _ in range(8):
+        info = envs.step(np.array([7]))[-1]
+        lost += info["life_lost"].tolist()
+        scripted += info["scripted"].tolist()
+    assert OneGame.played == [1, 2, 7, 7, 0, 1, 2, 7]
+    assert not any(lost) and scripted == [True, True, False, False, True, True, True, False]

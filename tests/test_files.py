@@ -20,7 +20,7 @@ import torch
 from conftest import ALGOS, ATARI, CLASSIC, EVERY, NAMES, PIXELS, ROOT, command_line, load, script
 
 FILES = sorted({path.stem for path in ALGOS.glob("*.py")} | set(EVERY))
-BUDGETS = {"ppo": 450, "dqn": 432, "dqn_atari": 492, "reinforce": 341}
+BUDGETS = {"ppo": 450, "dqn": 432, "dqn_atari": 497, "reinforce": 341}
 BUDGETS |= {"ppo_atari": 480, "a2c_atari": 480}  # with FIRE and the greedy evaluation
 BUDGETS |= {"dqn_pixels": 455, "ppo_pixels": 457}  # honest lines; 460 where nothing is said
 TOKENS = 10.5  # a code line, on average

@@ -135,6 +135,11 @@ def test_saved_and_loaded(tmp_path, monkeypatch):
         tiny(algo, tmp_path, resume=str(run), total_timesteps=99)
     )  # without it: an empty one
     assert made[-1].frame[0].any() and made[-1].count < 40
+    with pytest.raises(SystemExit, match="older than the checkpoint; add --no-save-replay"):
+        algo.train(tiny(algo, tmp_path, resume=str(run), total_timesteps=150, **flags))
+    (run / "replay.pt").unlink()  # as if it had never been saved: the new one must fill up first
+    with pytest.raises(SystemExit, match="no steps left to learn from"):
+        algo.train(tiny(algo, tmp_path, resume=str(run), total_timesteps=105, **flags))
 
 
 def test_frames_are_stored_once(world):

@@ -202,6 +202,17 @@ def test_too_few_steps_to_learn(every, monkeypatch, tmp_path):
     every.train(tiny(every, folder, resume=str(run_folder(folder)), **flags))
 
 
+@every_of("a2c_atari")
+def test_a_stop_leaves_what_was_not_yet_logged(every, monkeypatch, tmp_path):
+    """Would break: games that ended since the last line of the log, of which it has one in 2,000 steps."""
+    stop = []
+    at_row(monkeypatch, every, 20, lambda: stop.append(15))
+    with pytest.raises(SystemExit):
+        every.train(tiny(every, tmp_path, total_timesteps=200), stop)
+    run = run_folder(tmp_path)
+    assert scalars(run)["charts/episodic_return"][0][0] == read_checkpoint(run)["global_step"]
+
+
 @pytest.mark.parametrize("how", ["unbroken", "stopped", "killed"])
 def test_evaluations_fall_on_multiples(every, monkeypatch, tmp_path, how):
     """One in the iteration that passes each multiple, and one at the end. Would break: times that start
