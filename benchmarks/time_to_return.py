@@ -6,10 +6,10 @@
 A run reaches a return when what it logged in its last 20,000 training steps has that mean, each point being the mean of
 the episodes that ended since the one before (a rollout of ours, a rollout or 1,000 steps of a peer); with many
 environments, in its last num_envs * time limit steps, since in fewer only short episodes end: of 64 landers those
-that landed, none of those that hover. The clock is the run's own, from the opening of its log: compilation is in it;
-imports, evaluations and pauses are not. A run that never gets there counts with its whole length, and a median that
-rests on that is marked. Ratios are of medians, >= where runs that did not get there could have raised them. Tasks
-without a goal are left out.
+that landed, none of those that hover. Of games of Atari, which have no such limit, 100,000 steps. The clock is the
+run's own, from the opening of its log: compilation is in it; imports, evaluations and pauses are not. A run that never
+gets there counts with its whole length, and a median that rests on that is marked. Ratios are of medians, >= where runs
+that did not get there could have raised them. Tasks without a goal are left out.
 """
 
 import json
@@ -42,8 +42,8 @@ TIME_LIMITS = {  # steps of an episode
     "LunarLanderContinuous-v3": 1000,
     "Pendulum-v1": 200,
 }
-GAMES = {"BreakoutNoFrameskip-v4": 2000, "PongNoFrameskip-v4": 4000}  # steps: hardly one is longer
 WINDOW = 20_000  # steps
+GAMES = 100_000  # the same of Atari: with 20,000 a single game of 258 points lifts 20 others over the goal
 FLOOR = {"Pendulum-v1": -600.0}  # the figure shows returns from here on
 SIDES = {  # exp_name: what the figure calls it, its colour
     "ppo_continuous": ("plainrl", "#0072B2"),
@@ -65,8 +65,8 @@ class Options:
 
 
 def window_of(env_id: str, num_envs: int, least: int = WINDOW) -> int:
-    """Steps in which each of num_envs environments ends an episode."""
-    return max(least, num_envs * (TIME_LIMITS | GAMES)[env_id])
+    """Steps in which each of num_envs environments ends an episode; of Atari, about 130 games of Breakout."""
+    return max(least, num_envs * TIME_LIMITS[env_id] if env_id in TIME_LIMITS else GAMES)
 
 
 def is_there(goal: float, curve: list[tuple[int, float, float]], window: int) -> bool:
