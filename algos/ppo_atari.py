@@ -86,7 +86,7 @@ class Args:
         if self.num_steps < 5 or batch_size > self.total_timesteps:
             raise ValueError("--num-steps: at least 5, and a rollout within --total-timesteps")
         if batch_size % self.num_minibatches or batch_size == self.num_minibatches:
-            raise ValueError(f"--num-minibatches must divide the {batch_size} steps of a rollout")
+            raise ValueError(f"--num-minibatches must cut {batch_size} steps in equal parts of 2+")
         if batch_size * 4 * 84 * 84 > 2**33:
             raise ValueError("--num-envs x --num-steps: the pictures exceed 8 GiB; take less")
 

@@ -83,7 +83,7 @@ class Args:
         if self.num_steps < 2 or batch_size > self.total_timesteps:
             raise ValueError("--num-steps: at least 2, and a rollout within --total-timesteps")
         if batch_size % self.num_minibatches or batch_size == self.num_minibatches:
-            raise ValueError(f"--num-minibatches must divide the {batch_size} steps of a rollout")
+            raise ValueError(f"--num-minibatches must cut {batch_size} steps in equal parts of 2+")
 
 
 def make_envs(args: Args, num_envs: int, seed: int, video_dir=None):

@@ -79,7 +79,7 @@ class Args:
     rpo_alpha: float = 0.5  # RPO: the mean's noise is uniform in [-alpha, alpha]; approx_kl has it
     rpo_alpha_final: float | None = None  # RPO: alpha falls linearly to this; if left out it stays
     rpo_perturb_rollout: bool = False  # RPO: add the noise while acting in the rollout as well
-    distribution: Literal["normal", "laplace", "gumbel"] = "normal"  # RPO: of the action
+    distribution: Literal["normal", "laplace", "gumbel"] = "normal"  # RPO: --init-std is its scale
 
     def __post_init__(self):
         may_be_zero = ("seed", "eval_frequency", "gamma", "gae_lambda", "ent_coef", "vf_coef")
@@ -95,7 +95,7 @@ class Args:
         if self.num_steps < 2 or batch_size > self.total_timesteps:
             raise ValueError("--num-steps: at least 2, and a rollout within --total-timesteps")
         if batch_size % self.num_minibatches or batch_size == self.num_minibatches:
-            raise ValueError(f"--num-minibatches must divide the {batch_size} steps of a rollout")
+            raise ValueError(f"--num-minibatches must cut {batch_size} steps in equal parts of 2+")
 
 
 def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir=None):
@@ -324,7 +324,7 @@ def train(args: Args, stop=()) -> dict:
     parts = getattr(envs.single_observation_space, "spaces", {"obs": envs.single_observation_space})
     for name, space in {**parts, "action": envs.single_action_space}.items():
         if not isinstance(space, gym.spaces.Box):
-            sys.exit(f"--env-id {args.env_id}: {name} {space} is no Box; ppo.py: Discrete actions")
+            sys.exit(f"--env-id {args.env_id}: {name} {space} is no Box: wrap it, or take ppo.py")
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     agent = Agent(next_obs.shape[1], envs.single_action_space, args).to(device)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)

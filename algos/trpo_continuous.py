@@ -75,7 +75,7 @@ class Args:
         if self.num_steps < 2 or batch_size > self.total_timesteps:
             raise ValueError("--num-steps: at least 2, and a rollout within --total-timesteps")
         if batch_size % self.num_minibatches or batch_size == self.num_minibatches:
-            raise ValueError(f"--num-minibatches must divide the {batch_size} steps of a rollout")
+            raise ValueError(f"--num-minibatches must cut {batch_size} steps in equal parts of 2+")
 
 
 def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir=None):
@@ -325,7 +325,7 @@ def train(args: Args, stop=()) -> dict:
     parts = getattr(envs.single_observation_space, "spaces", {"obs": envs.single_observation_space})
     for name, space in {**parts, "action": envs.single_action_space}.items():
         if not isinstance(space, gym.spaces.Box):
-            sys.exit(f"--env-id {args.env_id}: {name} {space} is no Box; ppo.py: Discrete actions")
+            sys.exit(f"--env-id {args.env_id}: {name} {space} is no Box: wrap it, or take ppo.py")
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     agent = Agent(next_obs.shape[1], envs.single_action_space, args).to(device)
     optimizer = torch.optim.Adam(agent.critic.parameters(), lr=args.learning_rate, fused=True)

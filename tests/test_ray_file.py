@@ -61,6 +61,22 @@ def test_any_number_of_runners_is_the_parent(tmp_path, actors, number):
     assert logs[0] == logs[1] and len(logs[0]["charts/episodic_return"]) >= 6
 
 
+def test_returns_without_the_rewards_of_reset_rows(tmp_path, monkeypatch, actors):
+    """Would break: a return of dm_control, where a reset row repeats the last reward, that has it twice."""
+    logs = []
+    for name in (PARENT, NAME):
+        algo, original = load(name), load(name).make_envs
+
+        def loud(*args, original=original, **kwargs):
+            envs, obs = original(*args, **kwargs)
+            return toy_envs.LastReward(envs), obs
+
+        monkeypatch.setattr(algo, "make_envs", loud)
+        algo.train(tiny(algo, tmp_path / name, total_timesteps=100, num_envs=4))
+        logs.append(curves(tmp_path / name))
+    assert logs[0] == logs[1] and len(logs[0]["charts/episodic_return"]) >= 3
+
+
 def test_every_observation_and_draw_is_the_parents(tmp_path, monkeypatch, actors):
     """Two actions, observations in a dictionary, other flags. Would break: an order of rows or columns that
     the curves of one toy do not show."""

@@ -10,10 +10,10 @@ so global_step is 13, then 25. An episode of length L returns L(L + 1)/2 + L x i
 
 import copy
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+import toy_envs
 from conftest import (
     NAMES,
     files,
@@ -209,18 +209,6 @@ def test_reward_statistics(record, tmp_path):
     assert final["return_rms.var"].item() == pytest.approx(np.var(traces), rel=1e-5)
 
 
-class LastReward(gym.vector.VectorWrapper):
-    """A reset row repeats the reward before it, as in EnvPool's dm_control."""
-
-    done, last = False, 0.0
-
-    def step(self, action):
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        self.last = reward = np.where(self.done, self.last, reward)
-        self.done = terminated | truncated
-        return obs, reward, terminated, truncated, info
-
-
 def test_rewards_of_reset_rows(algo, record, monkeypatch, tmp_path):
     """Would break: a reset row's reward in the next episode's trace, and so in the scale of the rewards."""
     record(norm_reward=True)
@@ -229,7 +217,7 @@ def test_rewards_of_reset_rows(algo, record, monkeypatch, tmp_path):
 
     def loud(*args, **kwargs):
         envs, obs = original(*args, **kwargs)
-        return LastReward(envs), obs
+        return toy_envs.LastReward(envs), obs
 
     monkeypatch.setattr(algo, "make_envs", loud)
     record(norm_reward=True, runs_dir=str(tmp_path / "loud" / "runs"))

@@ -260,3 +260,15 @@ for name, more in (("Short", SHORT), ("Full", {"full_action_space": True})):
     if f"{name}Breakout-v4" not in gym.registry:
         kwargs = BREAKOUT.kwargs | more
         gym.register(f"{name}Breakout-v4", entry_point=BREAKOUT.entry_point, kwargs=kwargs)
+
+
+class LastReward(gym.vector.VectorWrapper):
+    """A reset row repeats the reward before it, as in EnvPool's dm_control."""
+
+    done, last = False, 0.0
+
+    def step(self, action):
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        self.last = reward = np.where(self.done, self.last, reward)
+        self.done = terminated | truncated
+        return obs, reward, terminated, truncated, info
