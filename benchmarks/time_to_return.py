@@ -113,10 +113,14 @@ def read_run(run: Path, window: int) -> dict | None:
 
 
 def thin(curve: list[tuple[int, float, float]], window: int) -> list[tuple[int, float, float]]:
-    """A point for each `window` steps: the last step and second in it, the mean of its returns."""
+    """A point for each `window` steps: the last step and second in it, the mean of its returns. What is left at the end
+    joins the one before where it is less than half a window."""
     groups = defaultdict(list)
     for point in curve:
         groups[(point[0] - 1) // window].append(point)
+    last, *others = sorted(groups, reverse=True)
+    if others and curve[-1][0] - last * window < window / 2:
+        groups[others[0]] += groups.pop(last)
     return [(*group[-1][:2], mean(point[2] for point in group)) for group in groups.values()]
 
 

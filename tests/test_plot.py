@@ -19,10 +19,12 @@ from conftest import ROOT
 from PIL import Image
 from torch.utils.tensorboard import SummaryWriter
 
-sys.path.append(str(ROOT / "scripts"))
+sys.path += str(ROOT / "scripts"), str(ROOT / "benchmarks")
 import compare  # noqa: E402
 import plot  # noqa: E402
 import results  # noqa: E402
+import time_to_return  # noqa: E402
+from common import load  # noqa: E402
 from results import CLOCK, CURVE, EVALUATION, Row  # noqa: E402
 
 RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.csv"))
@@ -1207,8 +1209,8 @@ def test_breakout_beside_stable_baselines3():
         for name in sides
     )
     page = " ".join(page.split())
-    both = "PPO has {eval_return_mean:.1f} after 500,000 steps, stable-baselines3's with the same settings"
-    assert f"{both} {{:.1f}}: five seeds each".format(theirs["eval_return_mean"], **ours) in page
+    both = "of Breakout PPO has {eval_return_mean:.1f}, stable-baselines3's with the same settings"
+    assert f"{both} {{:.1f}}. Five seeds each".format(theirs["eval_return_mean"], **ours) in page
     both = "ours has {train_return_last100:.1f} and stable-baselines3"
     assert f"{both} {{:.1f}} ([table".format(theirs["train_return_last100"], **ours) in page
     old = [run["eval_return_mean"] for _, run in sorted(scores["ppo_atari-ale-fire"].items())]
@@ -1227,6 +1229,15 @@ def test_breakout_beside_stable_baselines3():
         for side in ("ppo_atari", "sb3_atari-ppo")
     )  # fmt: skip
     assert "{:.1f} against {:.1f} over the steps from 150,000 to 200,000".format(*middle) in page
+    whole = [
+        {seed: np.mean([value for _, value in curve]) for seed, curve in runs.items()}
+        for runs in (
+            curves["BreakoutNoFrameskip-v4", side] for side in ("ppo_atari", "sb3_atari-ppo")
+        )
+    ]
+    row = compare.compare(*whole, options(), same_program=False)
+    both = "Over the whole curve ours has {:.1f} and stable-baselines3 {:.1f} (p = {:.2f})"
+    assert both.format(*(np.mean([*side.values()]) for side in whole), row["p"]) in page
     sides = [scores[name].values() for name in ("a2c_atari-small-eps", "sb3_atari-a2c-small-eps")]
     a2c = [
         np.mean([run[metric] for run in side])
@@ -1279,7 +1290,7 @@ def test_pong_of_the_page():
 def test_first_table_of_atari():
     """Would break: a mean in docs/atari.md's first table that its runs do not give, or other counts of seeds."""
     page = (ROOT / "docs/atari.md").read_text()
-    table = page.split("\n\n|")[1].partition("\n\n")[0].splitlines()[2:]
+    table = page.split("\n\n| game | algo")[1].partition("\n\n")[0].splitlines()[2:]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
     scores = {
         name: results.finals_of(
@@ -1308,7 +1319,7 @@ def test_first_table_of_atari():
         if row[:2] == ("dqn_atari", breakout) and row.metric == results.CLOCK
     ]
     steps, seconds = np.subtract(clock[-1], next(x for x in clock if x[0] > 1_500_000))
-    words = f"takes {1.75e6 * seconds / steps / 60:.0f} minutes at the {steps / seconds:.0f} steps"
+    words = f"made {steps / seconds:.0f} over its last 210,000 steps"
     assert words in " ".join(page.split()) and round(steps, -4) == 210_000
     rows = list(results.read_csv(ROOT / "benchmarks/results/basicmath.csv"))
     points = [
@@ -1318,6 +1329,95 @@ def test_first_table_of_atari():
     ]
     words = "have {:.2f} points by PPO and {:.2f} by DQN, the evaluation {:.1f} and {:.1f}"
     assert words.format(*points) in " ".join(page.split())
+
+
+def test_what_to_expect_of_atari():
+    """Would break: a range of docs/atari.md's table of what to expect that is not that of the runs."""
+    page = (ROOT / "docs/atari.md").read_text()
+    sources = {
+        "Breakout, PPO fast, 3 runs": ["breakout_fast"],
+        "Breakout, PPO, 5 runs": ["breakout_published"],
+        "Breakout, DQN, 1 run": ["atari"],
+        "Pong, PPO, 5 runs": ["pong", "pong_greedy"],
+    }
+    algos = {"breakout_fast": "ppo_atari-fast", "atari": "dqn_atari"}
+    for label, names in sources.items():
+        runs = []
+        for name in names:
+            rows = results.read_csv(ROOT / f"benchmarks/results/{name}.csv")
+            env_id = f"{label.partition(',')[0]}NoFrameskip-v4"
+            runs += results.curves_of(rows, results.CURVE)[
+                env_id, algos.get(name, "ppo_atari")
+            ].values()
+        assert f", {len(runs)} run" in label
+        (line,) = (line for line in page.splitlines() if line.startswith(f"| {label} |"))
+        cells = [cell.strip() for cell in line.strip("|").split("|")][1:]
+        ends = (50_000, 100_000, 200_000, 300_000, 500_000, 1_000_000)
+        for cell, end in zip(cells, ends, strict=True):
+            means = [
+                np.mean([value for step, value in curve if end - 50_000 <= step < end])
+                for curve in runs
+                if curve[-1][0] > end - 26_000
+            ]
+            spread = dict.fromkeys(f"{x:.1f}" for x in (min(means), max(means))) if means else ()
+            assert cell == " to ".join(spread)
+
+
+def test_fast_setting_of_atari():
+    """Would break: returns or minutes in docs/atari.md and README that the runs do not give; a command of another
+    setting than the one that was measured."""
+    page, readme = (
+        " ".join((ROOT / x).read_text().split()) for x in ("docs/atari.md", "README.md")
+    )
+    rows = list(results.read_csv(ROOT / "benchmarks/results/breakout_fast.csv"))
+    names = ("eval_return_mean", "eval_greedy_mean", "train_return_last100")
+    scores = [
+        results.finals_of(rows, name)["BreakoutNoFrameskip-v4", "ppo_atari-fast"] for name in names
+    ]
+    draws, greedy, training = (
+        ", ".join(f"{x:.1f}" for _, x in sorted(side.items())) for side in scores
+    )
+    assert f"the three have {draws} by draws and {greedy} greedily with 1 %" in page
+    assert f"(30 games each; in training {training})" in page
+    minutes, steps, reached = (defaultdict(list) for _ in range(3))
+    for row in results.read_csv(ROOT / "benchmarks/time_to_return_atari.csv"):
+        if row.metric == "minutes":
+            minutes[row.exp_name].append(row.value)
+            steps[row.exp_name].append(row.step)
+        elif row.metric == "reached":
+            reached[row.exp_name].append(row.value)
+    sides = ("ppo_atari-fast", "sb3_atari-ppo-fast", "sb3_atari-ppo-minutes")
+    ours, fast, published = (np.median(minutes[side]) for side in sides)
+    labels = ("ours, fast setting", "stable-baselines3, fast setting")
+    for label, side in zip((*labels, "stable-baselines3, published settings"), sides):
+        here, there = minutes[side], int(sum(reached[side]))
+        late = "" if there == len(here) else ">= "
+        spread = f" ({min(here):.1f} to {max(here):.1f})" if len(here) > 1 else ""
+        pace = np.median(np.divide(steps[side], here)) / 60
+        line = f"{late}{np.median(here):.1f}{spread} | {late}{np.median(steps[side]):,.0f} | {pace:,.0f}"
+        assert f"| {label} | {there} of {len(here)} | {line} |" in page
+    assert [sum(reached[side]) for side in sides] == [3, 0, 1]
+    at_20 = defaultdict(list)
+    for run in time_to_return.read_csv(ROOT / "benchmarks/time_to_return_atari.csv"):
+        there = time_to_return.time_to(20, run["curve"], time_to_return.GAMES)
+        at_20[run["exp_name"]].append(there[1] / 60)
+    mine, set_20, pub_20 = (np.median(at_20[side]) for side in sides)
+    words = (
+        f"after {pub_20:.1f} minutes with the published settings, {set_20:.1f} with the fast one"
+    )
+    words = f"{words} ({pub_20 / set_20:.1f} times sooner), and ours after {mine:.1f} "
+    assert f"{words}({set_20 / mine:.1f} times sooner again)" in page
+    words = (
+        f"after {ours:.0f} minutes on one core, stable-baselines3 after {published:.0f} with the"
+    )
+    assert f"{words} published settings and after more than {int(fast)} with the fast" in readme
+    words = f"after {ours:.0f} minutes on one core, median of three seeds; stable-baselines3 needs "
+    assert f"{words}{published:.0f} with the published settings, and with the fast one more" in page
+    flags = load(ROOT / "benchmarks" / "speed.py").FAST
+    spelt = "--update-epochs {update_epochs} --num-minibatches {num_minibatches} --learning-rate"
+    spelt = f"{spelt} 5e-4 --no-clip-vloss".format(**flags)
+    assert flags["learning_rate"] == 5e-4 and not flags["clip_vloss"]
+    assert spelt in page and spelt in (ROOT / "scripts/atari_minutes.sh").read_text()
 
 
 def test_when_the_arm_is_learned():
