@@ -1379,26 +1379,25 @@ def test_fast_setting_of_atari():
     )
     assert f"the three have {draws} by draws and {greedy} greedily with 1 %" in page
     assert f"(30 games each; in training {training})" in page
-    minutes, steps, reached = (defaultdict(list) for _ in range(3))
-    for row in results.read_csv(ROOT / "benchmarks/time_to_return_atari.csv"):
-        if row.metric == "minutes":
-            minutes[row.exp_name].append(row.value)
-            steps[row.exp_name].append(row.step)
-        elif row.metric == "reached":
-            reached[row.exp_name].append(row.value)
+    minutes, steps = defaultdict(list), defaultdict(list)
+    runs = time_to_return.read_csv(ROOT / "benchmarks/time_to_return_atari.csv")
+    for run in runs:
+        minutes[run["exp_name"]].append(run["minutes"])
+        steps[run["exp_name"]].append(run["steps"])
     sides = ("ppo_atari-fast", "sb3_atari-ppo-fast", "sb3_atari-ppo-minutes")
     ours, fast, published = (np.median(minutes[side]) for side in sides)
     labels = ("ours, fast setting", "stable-baselines3, fast setting")
     for label, side in zip((*labels, "stable-baselines3, published settings"), sides):
-        here, there = minutes[side], int(sum(reached[side]))
-        late = "" if there == len(here) else ">= "
+        seeds = {run["seed"]: run for run in runs if run["exp_name"] == side}
+        there, here = sum(run["reached"] for run in seeds.values()), minutes[side]
         spread = f" ({min(here):.1f} to {max(here):.1f})" if len(here) > 1 else ""
-        pace = np.median(np.divide(steps[side], here)) / 60
-        line = f"{late}{np.median(here):.1f}{spread} | {late}{np.median(steps[side]):,.0f} | {pace:,.0f}"
-        assert f"| {label} | {there} of {len(here)} | {line} |" in page
-    assert [sum(reached[side]) for side in sides] == [3, 0, 1]
+        cells = [f"{there:.0f} of {len(here)}"]
+        cells.append(time_to_return.middle(seeds, "minutes", ".1f") + spread)
+        cells.append(time_to_return.middle(seeds, "steps", ",.0f"))
+        cells.append(f"{np.median(np.divide(steps[side], here)) / 60:,.0f}")
+        assert f"| {label} | {' | '.join(cells)} |" in page
     at_20 = defaultdict(list)
-    for run in time_to_return.read_csv(ROOT / "benchmarks/time_to_return_atari.csv"):
+    for run in runs:
         there = time_to_return.time_to(20, run["curve"], time_to_return.GAMES)
         at_20[run["exp_name"]].append(there[1] / 60)
     mine, set_20, pub_20 = (np.median(at_20[side]) for side in sides)
