@@ -88,7 +88,7 @@ class Args:
         most = min(self.buffer_size // self.num_envs * self.num_envs, self.total_timesteps - 1)
         if not 4 * self.num_envs <= self.learning_starts <= most:
             raise ValueError(f"--learning-starts: 4 x --num-envs to {most}: buffer, total steps")
-        if self.fire_on_life_loss > self.terminal_on_life_loss:  # values of unlearned steps
+        if self.fire_on_life_loss and not self.terminal_on_life_loss:  # values nobody learns
             raise ValueError("--no-terminal-on-life-loss needs --no-fire-on-life-loss")
 
 

@@ -289,9 +289,7 @@ def test_fire_after_a_lost_life(small, record, request, monkeypatch, flags):
     script = {0: 1, 1: 2, 2: 0, 3: 1, 4: 2}  # {step of a game: action}
     expected = [[row for row in rows_of(k) if row[2] not in script] for k in (0, 1)]
     ppo = small.__name__.startswith("ppo_atari")
-    if (
-        replays is not None and not life_loss
-    ):  # of the script's steps no value is learned, and one would follow
+    if replays is not None and not life_loss:  # values of the script's steps are never learned
         with pytest.raises(ValueError, match="needs --no-fire-on-life-loss"):
             record(**flags)
         return

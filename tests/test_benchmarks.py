@@ -90,6 +90,16 @@ def sb3_atari(monkeypatch):
     return importlib.import_module("sb3_atari")
 
 
+def test_fast_setting_of_a_peer(sb3_atari):
+    """Would break: a peer beside ours with other minibatches or another rate; --fast that nobody reads."""
+    game, steps = "BreakoutNoFrameskip-v4", 1_000_000
+    fast, published = (sb3_atari.ours("PPO", game, steps, steps, fast) for fast in (True, False))
+    rates = [settings.pop("learning_rate")(1.0) for settings in (fast, published)]
+    assert rates == [5e-4, 2.5e-4]
+    changed = {key: fast[key] for key in fast if fast[key] != published[key]}
+    assert changed == {"n_epochs": 1, "batch_size": 64}
+
+
 def test_a_peer_on_a_game_stops_in_time(sb3_atari, tmp_path, monkeypatch, capsys):
     """Would break: hours of a peer behind a limit that sb3_atari.py has and does not hand on; a game without a goal."""
     monkeypatch.setattr(sys, "argv", [str(ROOT / "benchmarks" / "sb3_atari.py")])
