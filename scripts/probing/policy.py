@@ -1198,8 +1198,10 @@ def stored_values(subject: Subject) -> Finding:
     """Old values of the batch against the agent's own values of the states in the protocol."""
     worst = 0.0
     for batch, _, here, record, truth in found_rows(subject.trace):
+        if "old_value" not in batch:
+            raise Skip
         right = subject.trace.values(truth, record["agent"])[:-1][truth["valid"]][here]
-        worst = max(worst, largest(batch["old_value"], right) if "old_value" in batch else 0.0)
+        worst = max(worst, largest(batch["old_value"], right))
     if worst < 1e-3:
         return passes(f"error {worst:.1e}", "below 1e-03")
     return differs(
@@ -1341,6 +1343,8 @@ def advantages(subject: Subject) -> Finding:
         for name in parts:
             if name in batch:
                 parts[name].append((batch[name].double().numpy(), cases[name], result, values))
+    if not any(parts.values()):
+        raise Unable(f"{subject.loss_name} takes neither advantage nor target")
     for name, rows in parts.items():
         if rows:
             ours, right, result, values = (np.concatenate(part) for part in zip(*rows))
@@ -1375,27 +1379,33 @@ def advantages(subject: Subject) -> Finding:
 def reward_normalisation(subject: Subject) -> Finding:
     """With --norm-reward: rewards over the deviation of all discounted returns so far, clipped to +-10."""
     trace = Trace(subject, norm_reward=True)
-    cases = {name: [] for name in ("ours", "right", "with resets", "own")}
-    seen, all_seen, rewards = [], [], []
-    discounted = np.zeros(trace.args.num_envs)
+    cases = {name: [] for name in ("ours", "right", "with resets", "paid", "own")}
+    seen, all_seen, late_seen, rewards = [], [], [], []
+    discounted = late = np.zeros(trace.args.num_envs)
     for (call, _), truth in zip(trace.returns, trace.truth):
         valid = truth["valid"]
         for t, here in enumerate(valid):
-            discounted = discounted * trace.args.gamma * here + truth["reward"][t]
+            discounted = (discounted * trace.args.gamma + truth["reward"][t]) * here
+            late = late * trace.args.gamma * here + truth["reward"][t]
             seen.extend(discounted[here])
+            late_seen.extend(late[here])
             all_seen.extend(discounted)
         rewards.extend(truth["reward"][valid])
         cases["ours"].append(call.arguments["rewards"].double().numpy()[valid])
-        for name, values in (("right", seen), ("with resets", all_seen), ("own", rewards)):
+        kinds = {"right": seen, "with resets": all_seen, "paid": late_seen, "own": rewards}
+        for name, values in kinds.items():
             cases[name].append(
                 np.clip(truth["reward"][valid] / np.sqrt(np.var(values) + 1e-8), -10, 10)
             )
-    ours, right, resets, own = (np.concatenate(cases[name]) for name in cases)
+    ours, right, resets, late, own = (np.concatenate(cases[name]) for name in cases)
     question = "rewards are not divided by the deviation of the discounted return so far"
     return compare(
         ours,
         right,
-        {"reset rows are taken in": resets},
+        {
+            "reset rows are taken in": resets,
+            "a reset row's reward counts for the next episode": late,
+        },
         {"rewards are divided by their own deviation, not the return's": own},
         question,
     )

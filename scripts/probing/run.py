@@ -614,8 +614,9 @@ def best_model(subject: Subject) -> Finding:
 def resuming(subject: Subject) -> Finding:
     """A finished run goes on with more steps: weights, statistics, optimiser, target network and, where it is saved,
     the replay, in new environments; the learning rate and the optimiser's constants are those given beside it."""
-    first, wrong = Trace(subject, save_replay=True), {}
-    flags = {"resume": str(first.run_dir), "runs_dir": first.args.runs_dir, "save_replay": True}
+    kept = {"save_replay": True, "norm_reward": True}
+    first, wrong = Trace(subject, **kept), {}
+    flags = kept | {"resume": str(first.run_dir), "runs_dir": first.args.runs_dir}
     constants = {"learning_rate": "lr", "rms_eps": "eps", "rms_alpha": "alpha", "adam_eps": "eps"}
     given = {
         name: 0.8 * getattr(first.args, name) for name in constants if hasattr(first.args, name)
@@ -783,13 +784,12 @@ def no_resets_between_rollouts(subject: Subject) -> Finding:
 @check("make_envs")
 def seeds(subject: Subject) -> Finding:
     """Seeds of the environments in training and evaluation, and with another --seed, have none in common."""
-    trace = subject.trace
-    train, test = (
+    trace, other = subject.trace, Trace(subject, seed=subject.seed + 1, total_timesteps=130)
+    train, test, again, test_again = (
         [env.seeds[0] if env.seeds else None for env in envs]
-        for envs in (trace.train_envs, trace.eval_envs)
+        for one in (trace, other)
+        for envs in (one.train_envs, one.eval_envs)
     )
-    other = Trace(subject, seed=subject.seed + 1, total_timesteps=130).train_envs
-    again = {env.seeds[0] if env.seeds else None for env in other}
     wrong = []
     if None in {*train, *test} or len({*train}) < len(train) or len({*test}) < len(test):
         wrong.append("environments have the same seed, or none")
@@ -797,9 +797,14 @@ def seeds(subject: Subject) -> Finding:
         wrong.append("environments are seeded again and again")
     if {*train} & {*test}:
         wrong.append("evaluation plays with the seeds of training")
-    if {*train} & again:
+    if {*train} & {*again, *test_again} or {*test} & {*again}:
         wrong.append("two values of --seed share environments")
-    return broken("; ".join(wrong), "all different", wrong[0]) if wrong else passes("all different")
+    if wrong:
+        return broken("; ".join(wrong), "all different", wrong[0])
+    if {*test} & {*test_again}:
+        question = "two values of --seed share environments of the evaluation"
+        return differs("some are the same", "all different", question)
+    return passes("all different")
 
 
 @check("train")
@@ -811,7 +816,8 @@ def same_seed_twice(subject: Subject) -> Finding:
         np.random.seed()
         torch.seed()
         module = subject.load()
-        args = subject.args(module, rpo_alpha=0.5)
+        noise = {"rpo_alpha": 0.5, "amplitude_low": 0.5, "amplitude_high": 1.5, "int_coef": 1.0}
+        args = subject.args(module, **noise)
         summary = subject.train(module, args)
         (run,) = Path(args.runs_dir).iterdir()
         weights = torch.load(run / "checkpoint.pt", weights_only=False)["agent"]
@@ -886,17 +892,27 @@ def evaluation_returns(subject: Subject) -> Finding:
 
 @check("evaluate", of="draws", follows="evaluation-returns")
 def evaluation_actions(subject: Subject) -> Finding:
-    """Over 400 steps: draws from the policy itself; in Q-learning the best action but for --eval-e."""
+    """Over 400 steps: draws from the policy itself; in Q-learning the best action but for --eval-e, and in the greedy
+    evaluation of Atari's policies but for 1 %."""
+    if "q-learning" in subject.kinds:
+        return played(subject, 0.3, "--eval-e says")
+    finding = played(subject, None, "draws from the policy would be")
+    if finding.verdict != "passes" or not hasattr(subject.module.Agent, "get_greedy_action"):
+        return finding
+    return played(subject, 0.01, "1 % of random ones leaves", greedy=True)
+
+
+def played(subject: Subject, epsilon: float | None, what: str, **how) -> Finding:
+    """The evaluation's actions against the best but for epsilon, or against draws where that is None."""
     module = subject.trace.module
-    agent = subject.agent(eval_episodes=100, eval_e=0.3)
-    args = subject.args(module, eval_episodes=100, eval_e=0.3)
+    agent = subject.agent(eval_episodes=100, eval_e=epsilon)
+    args = subject.args(module, eval_episodes=100, eval_e=epsilon)
     if hasattr(agent, "args"):
         agent.args = args
     backend = [] if "pixels" in subject.kinds else ["gymnasium"]
     envs, obs, *_ = module.make_envs(args, *backend, 100, 7)
     games = envs.unwrapped.envs
-    trace_evaluate = subject.trace.names["evaluate"]
-    trace_evaluate(agent, envs, obs)
+    subject.trace.names["evaluate"](agent, envs, obs, **how)
     rows = [row for env in games for row in env.unwrapped.protocol[1:] if not row["reset"]][:400]
     off = variance = 0.0
     for i in range(0, len(rows), 50):
@@ -905,8 +921,8 @@ def evaluation_actions(subject: Subject) -> Finding:
         with torch.no_grad():
             seen = subject.seen(agent, np.stack([row["obs"] for row in part]))
             said = subject.outputs(agent, seen)[0].double()
-        if "q-learning" in subject.kinds:
-            right = 1 - 0.3 + 0.3 / NUM_ACTIONS
+        if epsilon is not None:
+            right = 1 - epsilon + epsilon / NUM_ACTIONS
             off += float((action == said.argmax(-1)).double().sum()) - right * len(part)
             variance += right * (1 - right) * len(part)
         else:
@@ -919,8 +935,8 @@ def evaluation_actions(subject: Subject) -> Finding:
     if abs(deviations) < 5:
         return passes(measured, "below 5")
     more = "more of the best actions than" if deviations > 0 else "fewer of the best actions than"
-    what = "--eval-e says" if "q-learning" in subject.kinds else "draws from the policy would be"
-    return differs(measured, "below 5", f"the evaluation plays {more} {what}")
+    which = "greedy evaluation" if how else "evaluation"
+    return differs(measured, "below 5", f"the {which} plays {more} {what}")
 
 
 @check("train")

@@ -580,16 +580,26 @@ class Trace:
 
     def spy_envs(self, *a, **k):
         made = self.names["make_envs"](*a, **k)
-        step, vector = made[0].step, made[0].unwrapped
+        step, reset, vector = made[0].step, made[0].reset, made[0].unwrapped
+        ended, paid = np.zeros(made[0].num_envs, bool), 0.0
+
+        def spied_reset(*a, **k):
+            nonlocal ended
+            ended = np.zeros_like(ended)
+            return reset(*a, **k)
 
         def spied_step(actions):
+            nonlocal ended, paid
             self.ticks.append(self.networks())
-            return step(actions)
+            obs, reward, terminated, truncated, info = step(actions)
+            # a reset row repeats the last reward, as in EnvPool's dm_control: nothing may count it
+            paid = np.where(ended, paid, reward)
+            ended = terminated | truncated
+            return obs, paid, terminated, truncated, info
 
         training = made[0].num_envs == self.args.num_envs
         if training and not any(len(envs) == self.args.num_envs for envs, _ in self.envs):
-            if hasattr(self.module, "td_target"):
-                made[0].step = spied_step
+            made[0].step, made[0].reset = spied_step, spied_reset
         self.envs.append(([env.unwrapped for env in vector.envs], made[1]))
         return made
 
@@ -754,7 +764,7 @@ class Trace:
         Q-learning a rollout is one step of all environments."""
         rollouts, protocols = [], [env.protocol[1:] for env in self.train_envs]
         nothing = np.zeros(2 if "continuous" in self.subject.kinds else ())
-        episodes = "monte-carlo" in self.subject.kinds
+        episodes, paid = "monte-carlo" in self.subject.kinds, 0.0
         while len(protocols[0]) >= (T := self.length(len(rollouts))):
             if episodes:  # each rollout starts with a reset
                 protocols = [protocol[1:] for protocol in protocols]
@@ -762,6 +772,8 @@ class Trace:
             kinds = ("obs", "next_obs", "reward", "terminated", "truncated", "life_lost")
             truth = {key: np.array([[row[key] for row in line] for line in rows]) for key in kinds}
             truth["valid"] = np.array([[not row["reset"] for row in line] for line in rows])
+            for t, valid in enumerate(truth["valid"]):  # what the step returned
+                truth["reward"][t] = paid = np.where(valid, truth["reward"][t], paid)
             if episodes:  # and counts the first episode of each environment
                 ended = np.cumsum(truth["terminated"] | truth["truncated"], axis=0) > 0
                 truth["valid"] &= ~np.concatenate([ended[:1] & False, ended[:-1]])
