@@ -1,11 +1,15 @@
-"""Questions 1 to 3 and 6 to 13 of docs/rpo.md's second edition, answered from its runs: Markdown tables, and figures.
+"""Questions 1 to 4 and 6 to 13 of docs/rpo.md's second edition, answered from its runs: Markdown tables, and figures.
 
     python benchmarks/rpo_study.py benchmarks/results/rpo_{paper,robust}.csv benchmarks/rpo_study*.csv
 
 Each cell of setting x algorithm x time limit x entropy bonus on Pendulum-v1 is one experiment. Runs of one seed are
 paired, p is of the exact sign-flip test, corrected by Holm's method over the comparisons of a question in one setting.
-Cells without runs are left out, and so are their comparisons: the correction is for those planned, never for fewer. The
-last table is of the walkers of docs/rpo-more.md.
+Cells without runs are left out, and so are their comparisons: the correction is for those planned, never for fewer.
+
+Question 4 is of six other tasks. A run of RPO less the run of PPO with its seed, over the difference that CleanRL
+published, is the share of that difference that is there: 1 as published, 0 for none, below 0 the other way round. Its
+one test is of the mean share of all pairs of a task and a seed, in training returns, as the published ones are.
+The last table is of the walkers of docs/rpo-more.md.
 """
 
 import sys
@@ -52,6 +56,14 @@ WALKERS = {  # trained by scripts/rpo_study.sh, disturbed by walk.py
     "PPO, trained under noise": "noisy_actions-robust",
 }
 WALKS = ("", "noise 0.6", "observation noise 0.4", "hull mass x2", "hull mass x0.5")
+OTHERS = {  # CleanRL's PPO and RPO, alpha 0.5, 8M steps, training return: its documentation's table, v4 for MuJoCo
+    "HopperStand-v1": (3.26, 404.39),
+    "FingerTurnHard-v1": (83.76, 259.99),
+    "WalkerRun-v1": (128.18, 391.56),
+    "Ant-v5": (1774.42, -7.99),
+    "Reacher-v5": (-4.67, -66.35),
+    "Pusher-v5": (-30.62, -276.32),
+}
 METRICS = {"evaluation": "eval_return_mean", "training": "train_return_last100"}
 SHADES = ("#332288", "#0072B2", "#56B4E9")  # of the bonuses
 COLOURS = {"ppo": "#0072B2", "rpo": "#D55E00"}  # as everywhere
@@ -201,6 +213,35 @@ def comparisons(rows, setting: str, question: str) -> list[dict]:
     return [line for line in lines if len(line) > 2]
 
 
+def others(rows) -> tuple[list[dict], str]:
+    """Of the six other tasks: a line each, with means over seeds; and the test of all pairs, in words."""
+    trained, shown = (finals_of(rows, METRICS[title]) for title in ("training", "evaluation"))
+    lines, pairs = [], [{}, {}]
+    for task, published in OTHERS.items():
+        keys = [(task, f"{file}-published") for file in ("ppo_continuous", "rpo_continuous")]
+        if not all(key in trained for key in keys):
+            continue
+        check(trained[keys[0]].keys() == trained[keys[1]].keys(), f"{task}: not the same seeds")
+        line = {"task": task, "seeds": len(trained[keys[0]])}
+        line |= {f"{name}, CleanRL": value for name, value in zip(("PPO", "RPO"), published)}
+        for title, scores in (("training", trained), ("evaluation", shown)):
+            for name, key in zip(("PPO", "RPO"), keys):
+                line[f"{name}, {title}"] = float(np.mean(list(scores[key].values())))
+        gap = published[1] - published[0]
+        for name, key in enumerate(keys):
+            pairs[name] |= {(task, seed): score / gap for seed, score in trained[key].items()}
+        line["share"] = (line["RPO, training"] - line["PPO, training"]) / gap
+        lines.append(line)
+    if not lines:
+        return [], ""
+    row = compare(pairs[1], pairs[0], Options())
+    tested = f"{row['test'].replace('seeds', 'of a task and a seed')}, p = {row['p']:.2g}"
+    return (
+        lines,
+        f"Share of the published difference: {with_interval(row, 'difference')}; {tested}.",
+    )
+
+
 def walkers(rows) -> tuple[list[dict], list[dict]]:
     """Of the disturbed walkers: one line each, with its means over seeds, and RPO's differences from the others in the
     three disturbances that were planned."""
@@ -346,6 +387,9 @@ def main() -> None:
                 if found := comparisons(rows, setting, question):
                     title = f"Question {question}: differences, p corrected for {len(pairs)}"
                     print(f"{title}\n\n{markdown(found)}\n")
+    lines, test = others(rows)
+    if lines:
+        print(f"## six other tasks\n\n{markdown(lines)}\n\n{test}\n")
     lines, differences = walkers(rows)
     if lines:
         title = f"Differences, p corrected for {3 * (len(WALKERS) - 1)}"

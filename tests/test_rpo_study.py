@@ -126,6 +126,28 @@ def test_published_tables(capsys, monkeypatch):
     assert capsys.readouterr().out == (ROOT / "benchmarks/rpo_study.md").read_text()
 
 
+def test_other_tasks(capsys):
+    """By hand: on HopperStand half of the published difference with one seed and all with the other, on Reacher as much
+    the other way round. Would break: pairs of different seeds, a share with the wrong sign."""
+    rows = []
+    for task, (ppo, rpo) in list(rpo_study.OTHERS.items())[::4]:
+        for seed, share in ((1, 0.5), (2, 1.0)):
+            share *= 1 if task == "HopperStand-v1" else -1
+            for file, score in (("ppo", 10.0), ("rpo", 10.0 + share * (rpo - ppo))):
+                key = f"{file}_continuous-published", task, seed, 1000
+                rows += [
+                    results.Row(*key, name, score, "abc") for name in rpo_study.METRICS.values()
+                ]
+    lines, test = rpo_study.others(rows)
+    assert [line["task"] for line in lines] == ["HopperStand-v1", "Reacher-v5"]
+    assert [line["share"] for line in lines] == pytest.approx([0.75, -0.75])
+    assert lines[1]["RPO, evaluation"] == pytest.approx(10 + 0.75 * (66.35 - 4.67))
+    assert "p = 1." in test and "paired, 4 of a task and a seed" in test
+    with pytest.raises(SystemExit):
+        rpo_study.others(rows[:-2])
+    assert "Reacher-v5: not the same seeds" in capsys.readouterr().err
+
+
 def test_walkers():
     """By hand: 1 for each of ten seeds, the sign-flip test's least p of 2 / 1024, times 12. Would break: a comparison
     with another walker, of another disturbance, or corrected for those that are there."""
