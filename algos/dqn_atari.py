@@ -45,7 +45,7 @@ class Args:
     runs_dir: str = "runs"  # the run folder is created in here
     resume: str = ""  # run folder to continue, see --save-replay; flags beside it replace the saved
     checkpoint_frequency: int = 20_000  # steps between two checkpoints
-    save_replay: bool = False  # with every checkpoint, in replay.pt: 7 GB with a million steps
+    save_replay: bool = False  # in replay.pt at every checkpoint: 7 GB a million; make them rare
     eval_frequency: int = 0  # steps between two evaluations; 0 evaluates at the end only
     eval_episodes: int = 30  # games of an evaluation, one in each of as many environments
     eval_max_steps: int = 50_000  # an evaluation cuts longer episodes

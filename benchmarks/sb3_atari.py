@@ -97,7 +97,17 @@ def train(args: Args) -> dict:
     importlib.import_module("ale_py")  # registers its games
     args.exp_name = args.exp_name or f"sb3_{args.algo.lower()}"
     schedule = args.schedule_timesteps or args.total_timesteps
-    check(not args.fast or args.algo == "PPO", f"--fast is of PPO, not of {args.algo}")
+    flags = {
+        "fast": "PPO",
+        "rms_eps": "A2C",
+        "buffer_size": "DQN",
+        "schedule_timesteps": "PPO, A2C",
+    }
+    for name, algos in flags.items():
+        known = not getattr(args, name) or args.algo in algos
+        check(known, f"--{name.replace('_', '-')} is of {algos}, not of {args.algo}")
+    words = "--schedule-timesteps: at least --total-timesteps, or the rate falls below zero"
+    check(schedule >= args.total_timesteps, words)
     settings = ours(args.algo, args.env_id, args.total_timesteps, schedule, args.fast)
 
     def make_envs(number: int, seed: int):

@@ -283,6 +283,18 @@ def run(command: list) -> tuple[str, float]:
         return out.read(), usage.ru_maxrss / 1024
 
 
+def words_of(flags: dict) -> list[str]:
+    """Flags as a command line has them: --name value, and --name or --no-name where the value is a bool."""
+    words = []
+    for name, value in flags.items():
+        name = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{name}" if value else f"--no-{name}")
+        else:
+            words += [f"--{name}", str(value)]
+    return words
+
+
 def ours(args: Args, script: str, flags: dict, env_id: str, seed: int, steps: int) -> dict:
     """summary.json of a run of the unmodified script for `steps` environment steps, its peak memory (MiB) added."""
     with tempfile.TemporaryDirectory() as runs_dir:
@@ -293,8 +305,7 @@ def ours(args: Args, script: str, flags: dict, env_id: str, seed: int, steps: in
             "device": args.device,
         } | flags
         flags |= {"eval-episodes": 1, "runs-dir": runs_dir}
-        flags = itertools.chain(*((f"--{name.replace('_', '-')}", flags[name]) for name in flags))
-        _, memory = run([sys.executable, ROOT / "algos" / script, *flags])
+        _, memory = run([sys.executable, ROOT / "algos" / script, *words_of(flags)])
         (path,) = Path(runs_dir).glob("*/summary.json")
         return json.loads(path.read_text()) | {"memory": memory}
 

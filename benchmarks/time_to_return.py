@@ -211,7 +211,7 @@ def table(runs: list[dict], ours: str) -> list[str]:
         check(run["seed"] not in seeds, f"{words} is there twice; keep one", 1)
         seeds[run["seed"]] = run
     rows = [
-        "| task | side | got there | minutes: median (least to most) | steps: median | ours is faster by |"
+        "| task | side | got there | minutes: median (least to most) | steps: median | theirs / ours |"
     ]
     rows.append("|---|---|--:|--:|--:|--:|")
     order = sorted(groups, key=lambda key: (list(GOALS).index(key[0]), key[1] != ours, key[1]))
@@ -232,6 +232,7 @@ def main(options: Options) -> None:
     runs = []
     finished = defaultdict(list)
     for place in options.inputs:
+        check(place.exists(), f"{place} does not exist", 1)
         if place.suffix == ".csv":
             runs += read_csv(place)
         for file in results.find(place, "config.json"):  # a run that crashed is no fast run

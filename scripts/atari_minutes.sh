@@ -20,4 +20,6 @@ for core in $(seq 0 $((${WORKERS:-$cores} - 1))); do # several sweeps share a fo
   bound="$(command -v taskset > /dev/null && echo "taskset -c $((core % cores))" || true)"
   $bound python scripts/sweep.py --workers 1 --runs-dir "${RUNS:-runs/atari_minutes}" "$@" --jobs - <<< "$jobs" &
 done
-for sweep in $(jobs -p); do wait "$sweep"; done
+status=0
+for sweep in $(jobs -p); do wait "$sweep" || status=$?; done
+exit "$status"

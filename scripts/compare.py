@@ -2,8 +2,8 @@
 
 Intervals are 95 % percentile intervals of the bootstrap over seeds (Agarwal et al. 2021, arXiv:2108.13264; of one
 environment their stratified bootstrap is the plain one). Two experiments are compared by the seeds that both have, in
-pairs: the interval resamples pairs, p is of a sign-flip test. Where they share too few for a test, and one has not all
-seeds of the other, or where one is of a peer, whose draws a seed does not share with ours, all runs count, and p is of
+pairs: the interval resamples pairs, p is of a sign-flip test. Where they share too few for a test, and not all of
+their seeds, or where one is of a peer, whose draws a seed does not share with ours, all runs count, and p is of
 a permutation test. Both try all 2^n flips or C(n + m, n) regroupings up
 to 20,000, else 20,000 random ones. p is two-sided, of the difference of means whatever the statistic, and corrected for
 the comparisons of the table (Holm 1979). Where even its least value, 2 in 2^n or in C(n + m, n), is above 0.05 after
@@ -13,6 +13,7 @@ the correction, the verdict is "too few to test", and the comparison takes no pa
 """
 
 import math
+import re
 from itertools import combinations, product
 from pathlib import Path
 from statistics import fmean, median
@@ -23,7 +24,7 @@ from results import CLOCK, CURVE, EVALUATION, MISSING, SUMMARY, Row, finals_of, 
 # the Markdown table has the first two of these that the set has, the CSV file has everything
 SHOWN = ("best_return_mean", "falls_percent", "return_of_worst_tenth", "memory_mib")
 SHOWN += ("train_return_last100", "wall_time_s")
-PEERS = ("sb3", "sbx", "cleanrl", "rllib")  # first words of the exp_names of other programs
+PEERS = ("sb3", "sbx", "cleanrl", "rllib")  # words in the exp_names of other programs
 MANY = 20_000  # arrangements of a test; where there are more, random ones
 COVERAGE = """Worst and best run are over seeds; a column without an interval is a mean over seeds. On so few seeds a
 percentile bootstrap interval is too narrow: of normal scores it holds the true mean in 50 % of cases with 2 seeds, 75 %
@@ -75,15 +76,15 @@ def rearranged(x: np.ndarray, y: np.ndarray, paired: bool) -> tuple[np.ndarray, 
 
 def program(exp_name: str) -> str:
     """The peer that made these runs, or nothing: only of one program do equal seeds mean equal draws."""
-    first = exp_name.partition("_")[0]
-    return first if first in PEERS else ""
+    words = [word for word in re.split("[-_]", exp_name) if word in PEERS]
+    return words[-1] if words else ""  # sb3_ppo-sbx-... is SBX, started by sb3_ppo.py
 
 
 def compare(a: dict[int, float], b: dict[int, float], options, same_program: bool = True) -> dict:
     """Of the scores by seed of two experiments: the difference a - b, its interval, p, and the least p that a test of
     so many seeds can give. Swapping the scores of a pair flips the sign of its difference."""
     common = sorted(set(a) & set(b)) if same_program else []
-    paired = len(common) > 5 or 1 < len(common) == min(len(a), len(b))
+    paired = len(common) > 5 or (len(common) > 1 and set(a) == set(b))
     x = np.array([a[seed] for seed in (common if paired else sorted(a))])
     y = np.array([b[seed] for seed in (common if paired else sorted(b))])
     draws = resample(x, options) - resample(y, options, seed=0 if paired else 1)
@@ -128,8 +129,8 @@ def comparison_table(rows: list[Row], score: str, options) -> list[dict]:
         names = [name for env, name in scores if env == env_id and len(scores[env, name]) > 1]
         first = options.baseline or (names[0] if len(names) > 4 else "")
         pairs = list(combinations(names, 2))
-        if first in names:
-            pairs = [(first, name) for name in names if name != first]
+        if first in names or options.baseline:
+            pairs = [(first, name) for name in names if name != first and first in names]
         for against, name in pairs:
             row = {"env_id": env_id, "exp_name": name, "against": against}
             both = (scores[env_id, name], scores[env_id, against])

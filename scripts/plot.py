@@ -33,7 +33,14 @@ import tyro
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import results  # noqa: E402
 from common import check  # noqa: E402
-from compare import aggregate, comparison_table, interval, score_table, write_tables  # noqa: E402
+from compare import (  # noqa: E402
+    aggregate,
+    comparison_table,
+    interval,
+    program,
+    score_table,
+    write_tables,
+)
 from results import CLOCK, CURVE, EVALUATION, Row, curves_of, finals_of  # noqa: E402
 
 WORDS = {CURVE: "training return", EVALUATION: "evaluation return", "sps": "steps per second"}
@@ -89,6 +96,8 @@ class Options:
 def family_of(exp_name: str) -> str:
     """The algorithm's key in FAMILIES, by two words or by the first; "" where neither is there."""
     first, *words = re.split("[-_]", exp_name)
+    if program(exp_name) == "sbx":
+        return "sbx"
     two = "_".join([first, *words[:1]])
     return two if two in FAMILIES else first if first in FAMILIES else ""
 
@@ -100,6 +109,9 @@ def display(exp_name: str, options: Options) -> str:
         if name == exp_name:
             return text
     first, *words = re.split(r"(?<!\de)(?<!=)-|_", exp_name)  # 5e-4 and =-1 stay whole
+    if program(exp_name) == "sbx":  # started by sb3_ppo.py
+        first = "sbx"
+        words = [word for word in words if word != "sbx"]
     if words and family_of(exp_name) == f"{first}_{words[0]}":
         first = f"{first}_{words.pop(0)}"
     if first in FAMILIES:
@@ -513,6 +525,11 @@ def check_options(options: Options, folders: list[Path], files: list[Path]) -> N
         check(not output.is_file(), f"--output {output} is a file; name a folder")
     for label in options.labels:
         check("=" in label, f"--labels {label}: write exp_name=Name")
+    if options.figure:
+        known = options.figure.suffix in (".png", ".pdf", ".svg")
+        check(known, f"--figure {options.figure}: name a file that ends in .png, .pdf or .svg")
+        there = options.figure.resolve().parent
+        check(there.is_dir(), f"--figure {options.figure}: there is no folder {there}")
     if options.normalise:
         results.read_scales(options.normalise)
 
@@ -532,10 +549,16 @@ def main(options: Options) -> None:
     check(len(sets) == 1 or not options.figure, "--figure takes one set of runs, or one CSV file")
     names = {row.exp_name for _, rows, _ in sets for row in rows}
     words = f"no run is of {options.baseline} (--baseline), but of {', '.join(sorted(names))}"
+    for _, _, left_out in sets:
+        words += "".join(f"\n{line}" for line in left_out)
     check(options.baseline in (*names, ""), words)
+    for label in options.labels:
+        name = label.rpartition("=")[0]  # the text has no "=" of its own
+        words = f"--labels {label}: no run is of {name}, but of {', '.join(sorted(names))}"
+        check(name in names, words)
     ready, failed = [], False
     for file, rows, left_out in sets:
-        rows, score = results.select(file.stem, rows, options)
+        rows, score = results.select(file.stem, rows, options, left_out)
         rows, lacks, refused = results.refuse(file.stem, rows, score, left_out, options)
         if rows:
             check_set(file.stem, rows, options)

@@ -22,8 +22,9 @@ EVALUATION = "eval/episodic_return"
 CLOCK = "charts/wall_time_s"
 ENTROPY = "losses/entropy"
 MISSING = "missing"
-UNFINISHED, OUTDATED = 1.0, 2.0  # its values
+UNFINISHED, OUTDATED, OWED = 1.0, 2.0, 3.0  # its values
 WHY = {UNFINISHED: "is not finished", OUTDATED: "is of another text than sweep.json says"}
+WHY[OWED] = "is not there as a sweep declared it (sweep.json)"
 SUMMARY = ("eval_return_mean", "eval_return_std", "eval_return_median", "eval_return_min")
 SUMMARY += ("eval_greedy_mean", "best_return_mean", "train_return_last100", "sps", "wall_time_s")
 SCORES = ("eval_return_mean", "sps")  # the score of a set is the first of these that it has
@@ -216,7 +217,7 @@ def read_folders(
     lacking = defaultdict(list)
     for key, record in owed(folders, finished):
         if "args" in record or key not in stopped:
-            lacking[key].append((record.get("args") or {}, UNFINISHED))
+            lacking[key].append((record.get("args") or {}, OWED))
     missing, kept, left_out = {}, [], []
     for exp_name, env_id in dict.fromkeys(key[:2] for key in (*finished, *stopped, *lacking)):
         tables = finished, stopped, lacking
@@ -345,13 +346,16 @@ def problems(rows: list[Row], score: str) -> list[tuple[str, str]]:
     return found
 
 
-def select(name: str, rows: list[Row], options) -> tuple[list[Row], str]:
-    """The rows of the wanted exp_names and env_ids, and the metric that is their score."""
+def select(name: str, rows: list[Row], options, left_out=()) -> tuple[list[Row], str]:
+    """The rows of the wanted exp_names and env_ids, and the metric that is their score. What was left out is named
+    where something wanted is not there."""
+    and_out = "".join(f"\n{words}" for words in left_out)
     for flag, column in (("exp_names", "exp_name"), ("env_ids", "env_id")):
         wanted = getattr(options, flag)
         there = {getattr(row, column) for row in rows}
         unknown = [word for word in wanted if word not in there]
-        check(not unknown, f"{name} has no {' '.join(unknown)} (--{flag.replace('_', '-')})")
+        words = f"{name} has no {' '.join(unknown)} (--{flag.replace('_', '-')})"
+        check(not unknown, words + and_out)
         if wanted:
             rows = [row for row in rows if getattr(row, column) in wanted]
     metrics = {row.metric for row in rows}

@@ -85,5 +85,5 @@ later() { # the paper's 8M steps
 }
 
 parts="pendulum standardised discount together short clipped wide fixed robust distributions tasks later"
-for part in ${PARTS:-$parts}; do "$part"; done |
-  python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --runs-dir "$runs" "$@" --jobs -
+jobs="$(set -e; for part in ${PARTS:-$parts}; do "$part"; done)" # a patch that does not apply ends it here
+python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --runs-dir "$runs" "$@" --jobs - <<< "$jobs"

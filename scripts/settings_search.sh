@@ -36,4 +36,6 @@ lines() {
       --seeds ${SEEDS:-101} --tag $candidate -- --total-timesteps 1000000 --compile $base ${change[$candidate]}
   done
 }
-lines | python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --device "${DEVICE:-auto}" --runs-dir "${RUNS:-runs}" "$@" --jobs -
+jobs="$(set -e; lines)" # an unknown candidate ends it here
+python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --device "${DEVICE:-auto}" --runs-dir "${RUNS:-runs}" \
+  "$@" --jobs - <<< "$jobs"

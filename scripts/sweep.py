@@ -19,6 +19,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import math
 import os
 import re
 import shlex
@@ -261,9 +262,10 @@ def local_runner(options: Options, jobs: list[Job], stop: list[int]) -> Callable
 # ---- the queue -------------------------------------------------------------------------------------------------------
 
 
-def take(jobs: list[Job], runs_dir: Path, stop: list[int], guard: threading.Lock):
+def take(jobs: list[Job], runs_dir: Path, stop: list[int], guard: threading.Lock, begun=math.inf):
     """(job, descriptor of its lock) of the next run that waits here and is not at work in another sweep; None when no
-    run waits any more. What another sweep has finished is done here as well."""
+    run waits any more. What another sweep has finished is done here as well, and what has failed for good in another
+    one since this one has `begun` has failed here."""
     while not stop:
         with guard:
             waiting = [job for job in jobs if job.state == "waiting" and not job.taken]
@@ -276,6 +278,9 @@ def take(jobs: list[Job], runs_dir: Path, stop: list[int], guard: threading.Lock
                 if held is not None and find(job, read_runs(runs_dir))["done"]:
                     job.state, job.outcome = "done", "by another sweep"
                     os.close(held)
+                elif held is not None and failed_since(log_file(job.name, runs_dir), begun):
+                    job.state, job.outcome = "failed", "in another sweep"
+                    os.close(held)
                 elif held is not None:
                     job.state, job.taken = "running", True
                     return job, held
@@ -285,15 +290,24 @@ def take(jobs: list[Job], runs_dir: Path, stop: list[int], guard: threading.Lock
     return None
 
 
+def failed_since(log: Path, begun: float) -> bool:
+    """Whether a sweep has written since then that the run of this log has failed."""
+    if not log.exists() or log.stat().st_mtime < begun:
+        return False
+    return tail(log).rstrip().rpartition("\n")[2].startswith("= failed")
+
+
 def settle(job: Job, code: int, said: str, runs_dir: Path) -> bool:
     """What has become of a run that has ended; whether another attempt could help. Done is only what left a whole
     summary of its own arguments and text."""
     folders = find(job, read_runs(runs_dir))["done"]
     lines = said.splitlines()
-    if code == 0 and folders:
+    if folders:  # also where its process has died since
         score = read_json(folders[0] / "summary.json")["eval_return_mean"]
-        job.state, job.outcome = "done", f"evaluation {score:.1f}"
-    elif code == 0 and job.script.read_bytes() != job.text:
+        died = f", then exit status {code}" * (code != 0)
+        job.state, job.outcome = "done", f"evaluation {score:.1f}{died}"
+        return False
+    if code == 0 and job.script.read_bytes() != job.text:
         job.outcome = EDITED
     elif code == 0:
         job.outcome = "exit status 0, but no summary.json of this run"
@@ -333,9 +347,9 @@ def carry_out(job: Job, slot: int, held: int, run: Callable, options: Options, s
         print(f"= {job.state}: {job.outcome}", file=log)
 
 
-def work(slot: int, jobs: list[Job], run: Callable, options: Options, stop: list[int], guard):
+def work(slot: int, jobs: list[Job], run: Callable, options: Options, stop: list[int], *shared):
     """A worker: one run after the other."""
-    while taken := take(jobs, options.runs_dir, stop, guard):
+    while taken := take(jobs, options.runs_dir, stop, *shared):
         job, held = taken
         carry_out(job, slot, held, run, options, stop)
         os.close(held)
@@ -381,7 +395,11 @@ def watch(futures, jobs: list[Job], stop: list[int]) -> None:
             idle_since = time.monotonic()
         elif time.monotonic() > idle_since + 3:
             idle_since = float("inf")  # said once
-            bar.write(f"waiting for {count['waiting']} runs that another sweep has at work")
+            placed = sum(job.taken for job in jobs if job.state == "waiting")
+            if placed:
+                bar.write(f"waiting for a place in the cluster for {placed} runs")
+            if other := count["waiting"] - placed:
+                bar.write(f"waiting for {other} runs that another sweep has at work")
         sys.stdout.flush()
         if over:
             break
@@ -452,7 +470,7 @@ def main(options: Options, common: list[str]) -> int:
     check(options.timeout >= 0, f"--timeout must not be negative, as {options.timeout} is")
     lines = ""
     if options.jobs:
-        is_file = str(options.jobs) == "-" or options.jobs.is_file()
+        is_file = str(options.jobs) == "-" or options.jobs.exists() and not options.jobs.is_dir()
         check(is_file, f"--jobs {options.jobs} does not exist")
         lines = sys.stdin.read() if str(options.jobs) == "-" else options.jobs.read_text("utf-8")
     jobs = expand(options, common, lines)
@@ -486,7 +504,7 @@ def main(options: Options, common: list[str]) -> int:
         signal.signal(number, lambda number, _: stop.append(number))
     workers, guard = len(jobs) if options.ray else options.workers, threading.Lock()
     with ThreadPoolExecutor(workers) as pool:
-        shared = jobs, run, options, stop, guard
+        shared = jobs, run, options, stop, guard, time.time()
         watch([pool.submit(work, slot, *shared) for slot in range(workers)], jobs, stop)
     report(jobs, before, runs_dir, stop)
     if stop:

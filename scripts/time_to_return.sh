@@ -15,7 +15,7 @@ lines() {
     run="--env-ids $task --seeds ${SEEDS:-1-5}"
     flags="--total-timesteps $(steps "$task")"
     short="--eval-episodes 10" # evaluations are not on the clock
-    echo "$run --scripts algos/ppo_continuous.py -- $flags $short --device ${DEVICE:-auto}"
+    echo "$run --scripts algos/ppo_continuous.py -- $flags $short --device ${DEVICE:-cpu}" # as the peers
     for library in $peers; do
       stop="--until-goal ${GIVE_UP:-4} $short"
       for settings in zoo ours; do
@@ -29,4 +29,5 @@ lines() {
     fi
   done
 }
-lines | python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --runs-dir "${RUNS:-runs}" "$@" --jobs -
+jobs="$(set -e; lines)"
+python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --runs-dir "${RUNS:-runs}" "$@" --jobs - <<< "$jobs"

@@ -293,7 +293,8 @@ def main(options: Options, common: list[str]) -> int:
             alone, "give the whole command, or --study alone: it knows its script, seeds and flags"
         )
         options, common = replace(options, **again), stored["flags"]
-    check(options.script and options.env_ids, "give --script and --env-ids, or a --study")
+    words = "give --script and --env-ids, or a --study that exists"
+    check(options.script and options.env_ids, f"{words}; {options.study} holds none")
     module = plan.module_of(options.script)
     space = read_space(options, module, common)
     scales = scales_of(options)

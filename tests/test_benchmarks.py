@@ -16,6 +16,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+import tyro
 from conftest import ALGOS, ROOT, command_line, load
 
 FEW = "--bootstrap-reps", "20"  # resamples
@@ -98,6 +99,33 @@ def test_fast_setting_of_a_peer(sb3_atari):
     assert rates == [5e-4, 2.5e-4]
     changed = {key: fast[key] for key in fast if fast[key] != published[key]}
     assert changed == {"n_epochs": 1, "batch_size": 64}
+
+
+def test_flags_of_a_fast_setting(sb3_atari):
+    """Would break: speed.py's cases with a flag that the command line does not take."""
+    import speed
+
+    for name, (file, _, flags) in speed.CASES["atari"].items():
+        args = tyro.cli(load(file.removesuffix(".py")).Args, args=speed.words_of(flags))
+        assert {key: getattr(args, key) for key in flags} == flags, name
+    assert "--no-clip-vloss" in speed.words_of(speed.FAST)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"algo": "A2C", "fast": True}, "--fast is of PPO, not of A2C"),
+        ({"rms_eps": 1e-8}, "--rms-eps is of A2C, not of PPO"),
+        ({"buffer_size": 9}, "--buffer-size is of DQN, not of PPO"),
+        ({"algo": "DQN", "schedule_timesteps": 10**6}, "--schedule-timesteps is of PPO, A2C"),
+        ({"schedule_timesteps": 9}, "--schedule-timesteps: at least --total-timesteps"),
+    ],
+)
+def test_flags_of_a_peer_do_something(sb3_atari, capsys, flags, words):
+    """Would break: a flag that is taken and not read; a learning rate below zero."""
+    with pytest.raises(SystemExit):
+        sb3_atari.train(sb3_atari.Args(**flags))
+    assert words in capsys.readouterr().err
 
 
 def test_a_peer_on_a_game_stops_in_time(sb3_atari, tmp_path, monkeypatch, capsys):

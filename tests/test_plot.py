@@ -252,6 +252,9 @@ def test_common_seeds_are_paired():
     some, others = dict.fromkeys(range(10), 1.0), dict.fromkeys(range(8, 18), 2.0)
     row = compare.compare(some, others, options(bootstrap_reps=20))
     assert row["test"] == "unpaired, 10 and 10 seeds"  # two pairs would test nothing
+    few = {seed: 2.0 + seed for seed in range(5)}  # five pairs neither, but five beside ten do
+    row = compare.compare(dict.fromkeys(range(10), 1.0), few, options(bootstrap_reps=20))
+    assert row["test"] == "unpaired, 10 and 5 seeds" and row["p"] == pytest.approx(2 / 3003)
 
 
 def test_seeds_of_another_program_are_no_pairs():
@@ -269,6 +272,15 @@ def test_seeds_of_another_program_are_no_pairs():
         "sb3atari": other,
         "rllib_ppo": other,
     }
+    peers = ("sb3_ppo-ours", "sb3_ppo-sbx-ours")  # both are started by sb3_ppo.py
+    table_of_peers = compare.comparison_table(
+        rows_of(dict.fromkeys(peers, [1.0, 2])), SCORE, options()
+    )
+    assert table_of_peers[0]["test"] == "unpaired, 2 and 2 seeds"
+    assert [plot.display(name, options()) for name in peers] == [
+        "Stable-Baselines3 PPO plainrl",
+        "SBX PPO plainrl",
+    ]
     row = next(row for row in table if row["exp_name"] == "ppo")
     assert row["low"] < -1 and row["high"] > 1
     assert row["least_p"] == pytest.approx(3 * 2 / 252)  # after the correction for three
@@ -291,6 +303,7 @@ def test_baseline():
 
     assert pairs() == [(name, "a") for name in "bcde"]
     assert pairs(baseline="c") == [(name, "c") for name in "abde"]
+    assert pairs(baseline="f") == []  # not all pairs of an environment that lacks it
 
 
 # ---- reading -----------------------------------------------------------------------------------
@@ -402,6 +415,12 @@ def test_same_seed_twice(call, tmp_path):
     )
     assert "| F-v1 | ppo | 1 | 7.00 " in out and "| E-v1 | rpo |" in out
     assert "| E-v1 | ppo |" not in out
+    (tmp_path / "one").mkdir()
+    for run in (tmp_path / "runs").glob("E-v1*"):
+        shutil.copytree(run, tmp_path / "one" / run.name)
+    for flags in (("--exp-names", "ppo"), ("--baseline", "ppo")):  # the reason why it is not there
+        status, out, err = call("one", *flags, cwd=tmp_path)
+        assert (status, out) == (2, "") and "2 runs of seed 1; choose by --duplicates" in err
     for choice, score in (("newest", "1.00"), ("oldest", "5.00")):
         status, out, err = call("runs", "--duplicates", choice, cwd=tmp_path)
         assert (status, err) == (0, "") and f"| E-v1 | ppo | 1 | {score} " in out
@@ -733,8 +752,8 @@ def test_run_folders_one_by_one(call, tmp_path):
     assert call(*pattern, "--output", "a", cwd=tmp_path)[0] == 0  # rpo was not asked for
     assert call(runs, "--exp-names", "ppo", "--output", "c", cwd=tmp_path)[0] == 0  # nor .old
     status, _, err = call(*sorted(map(str, runs.glob("E*"))), "--output", "b", cwd=tmp_path)
-    assert status == 1 and "rpo on E-v1 with seed 3 is not finished" in err
-    assert err.count("not finished") == 1
+    assert status == 1 and "rpo on E-v1 with seed 3 is not there as a sweep declared it" in err
+    assert err.count("declared") == 1
 
 
 @pytest.mark.parametrize("case", ["unfinished", "declared", "seeds"])
@@ -755,7 +774,7 @@ def test_incomplete(case, call, tmp_path):
     line = {
         "unfinished": "rpo on E-v1 with seed 2 is not finished",
         "seeds": f"rpo on E-v1 has no {SCORE} of seeds 2",
-        "declared": "broken on E-v1 with seed 1 is not finished",
+        "declared": "broken on E-v1 with seed 1 is not there as a sweep declared it (sweep.json)",
     }[case]
     assert line in err and "--allow-incomplete" in err
     flags = ("--export", "results/set.csv", "--allow-incomplete", "--page")
@@ -803,7 +822,10 @@ def test_what_a_declared_run_may_differ_in(call, tmp_path):
     text = (runs / "sweep.json").read_text()
     (runs / "sweep.json").write_text(text.replace('"gamma": 0.9', '"gamma": 0.8'))
     status, _, err = call("runs", cwd=tmp_path)
-    assert status == 1 and "ppo-gamma=0.8 on E-v1 with seed 1 is not finished" in err
+    assert (
+        status == 1
+        and "ppo-gamma=0.8 on E-v1 with seed 1 is not there as a sweep declared it" in err
+    )
     (runs / "sweep.json").write_text(
         json.dumps({"runs": [json.loads(text)["runs"][0] | {"args": None}]})
     )
@@ -818,7 +840,8 @@ def test_each_folder_lacks_its_own(call, tmp_path):
     status, _, err = call("a", "b", cwd=tmp_path)
     assert status == 1
     assert all(
-        f"ppo-gamma={gamma} on E-v1 with seed 1 is not finished" in err for gamma in (0.1, 0.2)
+        f"ppo-gamma={gamma} on E-v1 with seed 1 is not there as a sweep declared it" in err
+        for gamma in (0.1, 0.2)
     )
 
 
@@ -831,7 +854,7 @@ def test_other_environments_are_drawn(call, tmp_path):
     make_run(runs, "ppo", seed=2)
     declare(runs, ("ppo", "F-v1", 1), ("ppo", "F-v1", 2))
     status, out, err = call("runs", cwd=tmp_path)
-    assert status == 1 and "ppo on F-v1 with seed 2 is not finished" in err
+    assert status == 1 and "ppo on F-v1 with seed 2 is not there as a sweep declared it" in err
     assert "| E-v1 | ppo | 2 |" in out and "F-v1" not in out and "Incomplete" not in out
     shutil.rmtree(tmp_path / "curves")
     flags = ("--export", "results/set.csv", "--allow-incomplete", "--output", "x")
@@ -880,6 +903,9 @@ def test_all_inputs_are_checked_first(call, tmp_path):
         (["broken"], "summary.json is not a run's summary"),
         (["binary.csv"], "binary.csv is no CSV"),
         (["runs", "--labels", "ppo"], "--labels ppo: write exp_name=Name"),
+        (["runs", "--labels", "pp=x"], "--labels pp=x: no run is of pp, but of ppo"),
+        (["runs", "--figure", "a.txt"], "--figure a.txt: name a file that ends in .png"),
+        (["runs", "--figure", "no/a.png"], "--figure no/a.png: there is no folder"),
         (["runs", "--normalise", "text.csv"], "text.csv is no CSV with the columns env_id,random,"),
         (["runs", "--normalise", "scales.csv"], "--normalise scales.csv has no E-v1"),
         (["runs", "--normalise", "same.csv"], "random and reference of E-v1 must be two numbers"),
@@ -1282,7 +1308,8 @@ def test_pong_of_the_page():
             line += f"{training[seed]:.1f} | {', '.join(before)} |"
             assert line in page
             everyone.append(draws[seed])
-    assert f"| Pong | PPO | 2.5M | {len(everyone)} | {np.mean(everyone):.1f} |" in page
+        mean = f"{len(draws)} | {np.mean([*draws.values()]):.1f}"
+        assert f"| Pong | PPO, commit {commit} | 2.5M | {mean} | not run |" in page
     ends = f"end between {min(everyone):.1f} and {max(everyone):.1f}"
     assert ends in " ".join(page.split())
 
@@ -1305,6 +1332,7 @@ def test_first_table_of_atari():
         ("atari", breakout, "dqn_atari", None),
         ("breakout_a2c", breakout, "a2c_atari-small-eps", "sb3_atari-a2c-small-eps"),
         None,  # test_pong_of_the_page
+        None,
         ("atari", pong, "dqn_atari", None),
     ]
     for row, source in zip(rows, sources, strict=True):
@@ -1406,10 +1434,9 @@ def test_fast_setting_of_atari():
     )
     words = f"{words} ({pub_20 / set_20:.1f} times sooner), and ours after {mine:.1f} "
     assert f"{words}({set_20 / mine:.1f} times sooner again)" in page
-    words = (
-        f"after {ours:.0f} minutes on one core, stable-baselines3 after {published:.0f} with the"
-    )
-    assert f"{words} published settings and after more than {int(fast)} with the fast" in readme
+    words = f"after {ours:.0f} minutes on one core; stable-baselines3 (float32, one seed each)"
+    words += f" after {published:.0f} with the published settings, more than {int(fast)} with"
+    assert f"{words} the fast" in readme
     words = f"after {ours:.0f} minutes on one core, median of three seeds; stable-baselines3 needs "
     assert f"{words}{published:.0f} with the published settings, and with the fast one more" in page
     flags = load(ROOT / "benchmarks" / "speed.py").FAST

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from dataclasses import replace
@@ -223,6 +224,7 @@ BAD = [
     ),
     ("fake.py", {"seeds": ("1-3", "10-5")}, [], "--seeds 1-3 10-5 holds an empty range"),
     ("fake.py", {"grid": ("lr=1,much",)}, [], "--lr"),
+    ("fake.py", {"grid": ("lr=1", "lr=2")}, [], "--grid lr=1 lr=2: a name twice; give NAME=v1,v2"),
     ("fake.py", {"grid": ("tail=1",)}, [], "--grid tail"),
     ("fake.py", {"grid": ("lr",)}, [], "--grid lr"),
     ("fake.py", {"grid": ("seed=1,2",)}, [], "--seed is for the sweep"),
@@ -486,6 +488,32 @@ def test_what_is_not_tried_twice(folder):
     assert sum("stubborn" in line for line in journal()) == 1
 
 
+def test_a_result_counts_however_its_process_ends(folder):
+    """Would break: a finished run that dies while it exits trained again from the start, and left twice."""
+    text = FAKE.replace('    say(args, "end")', '    say(args, "end"); os.kill(os.getpid(), 11)')
+    Path("frail.py").write_text(text)
+    output = finish(start("--env-ids Toy", "frail.py"))
+    assert "done after" in output and "evaluation 1.0, then exit status -11" in output
+    assert [line.split()[2] for line in journal()] == ["start", "end"]
+
+
+def test_what_another_sweep_has_given_up(folder):
+    """Would break: a run that says itself that it cannot go on, done once more by each of the sweeps at work."""
+    begun = time.time()
+    jobs = sweep.expand(options("fake.py", seeds=("1-3",)), [])
+    for job, words in zip(jobs, ("= failed: exit status 1", "= waiting: stopped", "step 1")):
+        log = sweep.log_file(job.name, Path("runs"))
+        log.write_text(f"$ python fake.py\n{words}\n")
+        os.utime(log, (begun + 1, begun + 1))
+    taken = [sweep.take(jobs, Path("runs"), [], threading.Lock(), begun) for _ in range(3)]
+    assert [found[0].args["seed"] for found in taken[:2]] == [2, 3] and taken[2] is None
+    assert (jobs[0].state, jobs[0].outcome) == ("failed", "in another sweep")
+    again = sweep.expand(options("fake.py"), [])
+    job, held = sweep.take(again, Path("runs"), [], threading.Lock(), begun + 2)  # begun since
+    for _, descriptor in (*taken[:2], (job, held)):
+        os.close(descriptor)
+
+
 def test_a_run_that_hangs(folder, monkeypatch):
     """Would break: a sweep that waits for ever; a second attempt at what will hang again."""
     monkeypatch.setattr(sweep, "GRACE", 1)
@@ -661,7 +689,9 @@ def test_older_run_of_other_flags(folder, capsys):
     refused since an older sweep wrote no arguments down."""
     finished("old", track=True)
     declare("--lr", "0.2")
-    assert refusals() == ["fake-lr=0.2 on Toy with seed 1 is not finished"]
+    assert refusals() == [
+        "fake-lr=0.2 on Toy with seed 1 is not there as a sweep declared it (sweep.json)"
+    ]
     assert sweep.main(options("fake.py", dry_run=True), ["--lr", "0.2"]) == 0
     assert capsys.readouterr().out.startswith("start")
     assert sweep.main(sweep.Options(status=True), []) == 0

@@ -217,6 +217,10 @@ def test_real_event_file(tmp_path, capsys):
     assert cells[2] == "1 of 1" and cells[3].startswith("48.0 ") and cells[4] == "48,000"
     with pytest.raises(SystemExit):
         time_to_return.main(time_to_return.Options((tmp_path / "none",)))
+    assert "none does not exist" in capsys.readouterr().err
+    (tmp_path / "none").mkdir()
+    with pytest.raises(SystemExit):
+        time_to_return.main(time_to_return.Options((tmp_path / "none",)))
     assert "no finished run of HalfCheetah-v5" in capsys.readouterr().err
 
 

@@ -108,9 +108,10 @@ def ray_runner(options, variables: dict[str, str], log_file: Callable, stop: lis
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # no telephone
     import ray
 
-    num_gpus = options.num_gpus
-    if num_gpus is None:
-        num_gpus = float(options.device.startswith("cuda"))
+    def gpus_of(device: str) -> float:
+        return float(device.startswith("cuda")) if options.num_gpus is None else options.num_gpus
+
+    num_gpus = gpus_of(options.device)
     leave = [f"/{shipped(str(options.runs_dir))}", ".git", ".venv", "venv", "__pycache__"]
     along = {"working_dir": str(Path.cwd()), "excludes": leave}  # Ray refuses more than 512 MB
     try:
@@ -122,19 +123,28 @@ def ray_runner(options, variables: dict[str, str], log_file: Callable, stop: lis
     except Exception as error:
         check(False, f"--ray {options.ray} cannot be used: {one_line(error)}")
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    needs = {"CPU": options.num_cpus} | ({"GPU": num_gpus} if num_gpus else {})
-    fits = any(all(node.get(kind, 0) >= count for kind, count in needs.items()) for node in nodes)
-    small = f"no node has what a run needs, {needs}; see --num-cpus and --num-gpus"
-    check(fits, f"--ray {options.ray}: {small}")
-    resources = {"num_cpus": options.num_cpus, "num_gpus": num_gpus, "max_retries": 0}
+
+    def lacking(gpus: float) -> str:
+        """Why no node can have such a run; nothing where one can."""
+        needs = {"CPU": options.num_cpus} | ({"GPU": gpus} if gpus else {})
+        fits = (all(node.get(kind, 0) >= count for kind, count in needs.items()) for node in nodes)
+        small = f"no node has what a run needs, {needs}; see --num-cpus and --num-gpus"
+        return "" if any(fits) else small
+
+    check(not lacking(num_gpus), f"--ray {options.ray}: {lacking(num_gpus)}")
     # the nodes do not have this file
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    task = ray.remote(run_on_node).options(**resources)
-    variables = variables | ({} if num_gpus else {"CUDA_VISIBLE_DEVICES": ""})
     own = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
 
     def run(job, slot: int, resume: Path | None, held: int) -> int:
         files, job.state, code, told = {}, "waiting", None, False
+        # the run's own, which a line of --jobs or a grid may have given
+        gpus = gpus_of(job.args.get("device", options.device))
+        if lacking(gpus):
+            raise OSError(lacking(gpus))
+        resources = {"num_cpus": options.num_cpus, "num_gpus": gpus, "max_retries": 0}
+        task = ray.remote(run_on_node).options(**resources)
+        here = variables | ({} if gpus else {"CUDA_VISIBLE_DEVICES": ""})
         if resume:
             found = [file for file in resume.rglob("*") if file.is_file()]
             files = {str(file.relative_to(options.runs_dir)): file.read_bytes() for file in found}
@@ -142,7 +152,7 @@ def ray_runner(options, variables: dict[str, str], log_file: Callable, stop: lis
         path = {"PYTHONPATH": os.pathsep.join(paths)}
         name = resume.name if resume else ""
         commit = commit_of(job.script)
-        stream = task.remote(job.script.name, job.text, job.flags, name, files, variables | path)
+        stream = task.remote(job.script.name, job.text, job.flags, name, files, here | path)
         late = float("inf")
         while code is None:
             if (stop or time.monotonic() > late) and not told:

@@ -132,6 +132,7 @@ def split_grid(plan: Plan, common: list[str]) -> list[tuple[str, list[str]]]:
     given = dashed(flag.partition("=")[0] for flag in common if flag.startswith("--"))
     given = {name.removeprefix("no-") for name in given}
     varied = {name.removeprefix("no-") for name, _ in grid}
+    check(len(varied) == len(grid), f"--grid {' '.join(plan.grid)}: a name twice; give NAME=v1,v2")
     both = f"--{' --'.join(sorted(given & varied))}"
     check(not given & varied, f"{both} is in --grid and behind -- as well")
     clash = (given | varied) & dashed((*OURS, "resume"))

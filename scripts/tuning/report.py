@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import optuna
 import plot
+from common import check
 from compare import HOLM, comparison_table, markdown, short, with_interval
 from optuna.trial import TrialState
 from results import Row, finals_of, read_folders
@@ -176,6 +177,9 @@ def write_retest(options, best, scales: dict, seeds: list[int]) -> str:
     """The comparison of the runs in retest/, paired by seed: in each environment, and of the mean score over them."""
     rows, _ = read_folders([options.study / "retest"])
     names = [f"{options.script.stem}-{tag}" for tag in ("defaults", f"trial-{best.number}")]
+    lacking = {*names} - {row.exp_name for row in rows}
+    words = "does not hold runs of both with the same flags: was --device another before?"
+    check(not lacking, f"{options.study / 'retest'} {words} Remove what is not to count")
     rows = [row for row in rows if row.exp_name in names and row.seed in seeds]
     rows = [row for row in rows if row.metric == SCORE]
     everywhere = f"score over {len(scales)} environments"
