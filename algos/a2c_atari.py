@@ -99,7 +99,7 @@ class FireOnLifeLoss(gym.vector.VectorWrapper):
 
     def step(self, action):
         scripted = self.left > 0
-        action = np.where(scripted, 3 - self.left, action)
+        action = np.where(scripted, 3 - self.left, action)  # 0, 1, 2: no-op, FIRE, action 2
         obs, reward, terminated, truncated, info = self.env.step(action)
         life_lost = (info["lives"] > 0) & (info["lives"] < self.lives)
         over = terminated | truncated  # then the reset row is the no-op

@@ -106,7 +106,7 @@ class FireOnLifeLoss(gym.vector.VectorWrapper):
 
     def step(self, action):
         scripted = self.left > 0
-        action = np.where(scripted, 3 - self.left, action)
+        action = np.where(scripted, 3 - self.left, action)  # 0, 1, 2: no-op, FIRE, action 2
         obs, reward, terminated, truncated, info = self.env.step(action)
         life_lost = (info["lives"] > 0) & (info["lives"] < self.lives)
         over = terminated | truncated  # then the reset row is the no-op
@@ -348,7 +348,7 @@ def train(args: Args, stop=()) -> dict:
             sys.exit("--save-replay: replay.pt is older than the checkpoint; add --no-save-replay")
         replay.count = stored["count"]
         replay.rest[:] = stored["rest"]
-        replay.rest[3, replay.count % len(replay.frame) - 1] = 0  # its next frame never comes
+        replay.rest[3, replay.count % len(replay.frame) - 1] = 0  # not valid: no next frame
         replay.frame[: replay.count] = stored["frame"]
     loss_fn = dqn_loss
     if args.compile:  # of one shape each: acting, an evaluation, an update
