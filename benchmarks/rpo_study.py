@@ -1,6 +1,6 @@
 """Questions 1 to 4 and 6 to 13 of docs/rpo.md's second edition, answered from its runs: Markdown tables, and figures.
 
-    python benchmarks/rpo_study.py benchmarks/results/rpo_{paper,robust}.csv benchmarks/rpo_study*.csv
+    python benchmarks/rpo_study.py FILE.csv ...       # which files: docs/rpo.md's last section
 
 Each cell of setting x algorithm x time limit x entropy bonus on Pendulum-v1 is one experiment. Runs of one seed are
 paired, p is of the exact sign-flip test, corrected by Holm's method over the comparisons of a question in one setting.
@@ -221,15 +221,17 @@ def others(rows) -> tuple[list[dict], str]:
         keys = [(task, f"{file}-published") for file in ("ppo_continuous", "rpo_continuous")]
         if not all(key in trained for key in keys):
             continue
-        check(trained[keys[0]].keys() == trained[keys[1]].keys(), f"{task}: not the same seeds")
-        line = {"task": task, "seeds": len(trained[keys[0]])}
+        seeds = sorted(set(trained[keys[0]]) & set(trained[keys[1]]))
+        same = len(seeds) == min(len(trained[key]) for key in keys)  # PPO's may be more
+        check(same, f"{task}: not the same seeds")
+        line = {"task": task, "seeds": len(seeds)}
         line |= {f"{name}, CleanRL": value for name, value in zip(("PPO", "RPO"), published)}
         for title, scores in (("training", trained), ("evaluation", shown)):
             for name, key in zip(("PPO", "RPO"), keys):
-                line[f"{name}, {title}"] = float(np.mean(list(scores[key].values())))
+                line[f"{name}, {title}"] = float(np.mean([scores[key][seed] for seed in seeds]))
         gap = published[1] - published[0]
         for name, key in enumerate(keys):
-            pairs[name] |= {(task, seed): score / gap for seed, score in trained[key].items()}
+            pairs[name] |= {(task, seed): trained[key][seed] / gap for seed in seeds}
         line["share"] = (line["RPO, training"] - line["PPO, training"]) / gap
         lines.append(line)
     if not lines:

@@ -15,7 +15,8 @@ sys.path.append(str(ROOT / "scripts"))
 import results  # noqa: E402
 import rpo_study  # noqa: E402
 
-RUNS = [ROOT / f"benchmarks/results/rpo_{name}.csv" for name in ("paper", "robust")]
+NAMES = ("mujoco_published", "rpo_paper", "rpo_robust")
+RUNS = [ROOT / f"benchmarks/results/{name}.csv" for name in NAMES]
 RUNS += sorted(ROOT.glob("benchmarks/rpo_study*.csv"))
 
 
@@ -142,8 +143,9 @@ def test_other_tasks(capsys):
     assert [line["share"] for line in lines] == pytest.approx([0.75, -0.75])
     assert lines[1]["RPO, evaluation"] == pytest.approx(10 + 0.75 * (66.35 - 4.67))
     assert "p = 1." in test and "paired, 4 of a task and a seed" in test
+    assert [line["seeds"] for line in rpo_study.others(rows[:-2])[0]] == [2, 1]  # PPO has more
     with pytest.raises(SystemExit):
-        rpo_study.others(rows[:-2])
+        rpo_study.others([*rows[:-2], *(row._replace(seed=3) for row in rows[-2:])])
     assert "Reacher-v5: not the same seeds" in capsys.readouterr().err
 
 
@@ -184,7 +186,7 @@ def test_table_of_walkers():
     section = " ".join(page.partition("## Does RPO stand")[2].split())
     named = re.findall(r"(-?\d+) \[(-?\d+), (-?\d+)\]", section)
     assert len(named) == 8 and set(named) <= known
-    rows = rpo_study.rows_of(RUNS[1:2])
+    rows = rpo_study.rows_of(RUNS[2:3])
     scores, falls = (
         results.finals_of(rows, name) for name in ("eval_return_mean", "falls_percent")
     )
@@ -288,7 +290,7 @@ def test_first_screen_and_settings():
     worst, second, *_ = sorted(heavy)
     assert f"though one of its ten runs fails, at {worst:.0f}." in words and second > -400
     # the cells that were run twice
-    first = results.finals_of(results.read_csv(RUNS[0]), "eval_return_mean")
+    first = results.finals_of(results.read_csv(RUNS[1]), "eval_return_mean")
     ppo, rpo = (
         first[rpo_study.TASK, rpo_study.name_of("paper", x, "mistaken", "0")].values() for x in both
     )
