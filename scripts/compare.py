@@ -24,7 +24,7 @@ from results import CLOCK, CURVE, EVALUATION, MISSING, SUMMARY, Row, finals_of, 
 # the Markdown table has the first two of these that the set has, the CSV file has everything
 SHOWN = ("best_return_mean", "falls_percent", "return_of_worst_tenth", "memory_mib")
 SHOWN += ("train_return_last100", "wall_time_s")
-PEERS = ("sb3", "sbx", "cleanrl", "rllib")  # words in the exp_names of other programs
+PEERS = ("sb3", "sbx", "cleanrl", "rllib")  # first words of the exp_names of other programs
 MANY = 20_000  # arrangements of a test; where there are more, random ones
 COVERAGE = """Worst and best run are over seeds; a column without an interval is a mean over seeds. On so few seeds a
 percentile bootstrap interval is too narrow: of normal scores it holds the true mean in 50 % of cases with 2 seeds, 75 %
@@ -76,8 +76,10 @@ def rearranged(x: np.ndarray, y: np.ndarray, paired: bool) -> tuple[np.ndarray, 
 
 def program(exp_name: str) -> str:
     """The peer that made these runs, or nothing: only of one program do equal seeds mean equal draws."""
-    words = [word for word in re.split("[-_]", exp_name) if word in PEERS]
-    return words[-1] if words else ""  # sb3_ppo-sbx-... is SBX, started by sb3_ppo.py
+    first, *words = re.split("[-_]", exp_name)
+    if first not in PEERS:
+        return ""
+    return "sbx" if "sbx" in words else first  # sb3_ppo-sbx-... is SBX, started by sb3_ppo.py
 
 
 def compare(a: dict[int, float], b: dict[int, float], options, same_program: bool = True) -> dict:

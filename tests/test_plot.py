@@ -281,6 +281,7 @@ def test_seeds_of_another_program_are_no_pairs():
         "Stable-Baselines3 PPO plainrl",
         "SBX PPO plainrl",
     ]
+    assert compare.program("ppo_continuous-sb3-settings") == ""  # a tag is no program
     row = next(row for row in table if row["exp_name"] == "ppo")
     assert row["low"] < -1 and row["high"] > 1
     assert row["least_p"] == pytest.approx(3 * 2 / 252)  # after the correction for three
