@@ -14,8 +14,9 @@ sys.path.append(str(ROOT / "benchmarks"))
 sys.path.append(str(ROOT / "scripts"))
 import results  # noqa: E402
 import rpo_study  # noqa: E402
+from compare import short  # noqa: E402
 
-NAMES = ("mujoco_published", "rpo_paper", "rpo_robust")
+NAMES = ("rpo_tasks", "rpo_paper", "rpo_robust")
 RUNS = [ROOT / f"benchmarks/results/{name}.csv" for name in NAMES]
 RUNS += sorted(ROOT.glob("benchmarks/rpo_study*.csv"))
 
@@ -149,6 +150,54 @@ def test_other_tasks(capsys):
     assert "Reacher-v5: not the same seeds" in capsys.readouterr().err
 
 
+def test_other_tasks_of_the_page():
+    """Would break: a number of docs/rpo.md's section on other tasks that the runs do not give."""
+    page = (ROOT / "docs/rpo.md").read_text()
+    words = " ".join(page.split())
+    rows = rpo_study.rows_of(RUNS)
+    lines, test = rpo_study.others(rows)
+    assert len(lines) == len(rpo_study.OTHERS)
+    for line in lines:
+        _, _, *values, share = line.values()
+        cells = [short(value) for value in values]
+        cells = [line["task"], ", ".join(cells[:2]), *cells[2:], f"{share:.2f}"]
+        assert f"| {' | '.join(cells)} |" in page
+    share, low, high, p = re.search(r": (\S+) \[(\S+), (\S+)\]; .* p = (\S+)\.$", test).groups()
+    assert f"on average {share} [{low}, {high}] of the published differences are there" in words
+    assert f"p = {p} (exact sign-flip test" in words
+    assert f"with right limits {share} of what is published is there" in words
+    assert round(1 / float(share)) == 7  # "a seventh of the published differences"
+    ours, peers = (f"{name}_continuous-published" for name in ("rpo", "ppo"))
+    scores, nats = (results.finals_of(rows, x) for x in ("eval_return_mean", results.ENTROPY))
+
+    def mean(table, env_id, name) -> float:
+        return sum(table[env_id, name].values()) / len(table[env_id, name])
+
+    hopper = [sorted(scores["HopperStand-v1", name].values())[::-1] for name in (ours, peers)]
+    (one, other), (ppo, second) = ([short(x) for x in side] for side in hopper)
+    line = (
+        f"one run of RPO is evaluated at {one}, the other at {other}, PPO's at {ppo} and {second}."
+    )
+    assert line in words
+    bonus = ("HopperStand-v1", f"{peers}-ent-coef=0.01")
+    line = f"PPO has {short(scores[bonus][1])} (seed 1), at {nats[bonus][1]:.1f} nats, where RPO's runs end at"
+    ends = sorted(nats["HopperStand-v1", ours].values())
+    assert f"{line} {ends[0]:.1f} and {ends[1]:.1f}." in words
+    for task in ("FingerTurnHard-v1", "WalkerRun-v1"):
+        assert all(x > scores[task, peers][seed] for seed, x in scores[task, ours].items())
+    ant = [short(mean(scores, "Ant-v5", name)) for name in (ours, peers)]
+    end = mean(nats, "Ant-v5", ours)
+    line = f"the mode has {ant[0]} where PPO's has {ant[1]}; the policy ends at {end:.1f} nats"
+    assert line in words
+    arms = [(task, name) for name in (ours, peers) for task in ("Reacher-v5", "Pusher-v5")]
+    modes = [short(mean(scores, *arm)) for arm in arms]
+    assert "RPO has {} and {}, PPO {} and {}.".format(*modes) in words
+    ends = [f"{mean(nats, *arm):.1f}" for arm in arms]
+    assert "Its policies end at {} and {} nats, PPO's at {} and {}.".format(*ends) in words
+    seeds = {line["seeds"] for line in lines}
+    assert len(seeds) == 1 and f"{len(lines) * min(seeds)} pairs of a task and a seed" in words
+
+
 def test_walkers():
     """By hand: 1 for each of ten seeds, the sign-flip test's least p of 2 / 1024, times 12. Would break: a comparison
     with another walker, of another disturbance, or corrected for those that are there."""
@@ -231,6 +280,7 @@ def test_differences_of_the_page():
                 columns = [i for i, cell in enumerate(cells) if cell.startswith("p")]
             elif line.startswith("|") and len(cells) > max(columns, default=99):
                 ps |= {cells[i] for i in columns}
+            ps |= set(re.findall(r", p = ([\d.]+\d)\.$", line))
             for found in re.findall(rf"({number}) \[({number}), ({number})\]", line):
                 mean, low, high = map(float, found)
                 triples |= {(mean, low, high), (-mean, -high, -low)}
