@@ -131,8 +131,10 @@ def comparison_table(rows: list[Row], score: str, options) -> list[dict]:
         names = [name for env, name in scores if env == env_id and len(scores[env, name]) > 1]
         first = options.baseline or (names[0] if len(names) > 4 else "")
         pairs = list(combinations(names, 2))
-        if first in names or options.baseline:
-            pairs = [(first, name) for name in names if name != first and first in names]
+        if first in names:
+            pairs = [(first, name) for name in names if name != first]
+        elif options.baseline:  # it is not here
+            pairs = []
         for against, name in pairs:
             row = {"env_id": env_id, "exp_name": name, "against": against}
             both = (scores[env_id, name], scores[env_id, against])

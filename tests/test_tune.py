@@ -14,6 +14,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import optuna
 import pytest
@@ -22,6 +23,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import TrialState, create_trial
 
 sys.path.insert(0, str(ROOT / "scripts"))
+import results  # noqa: E402
 import sweep  # noqa: E402
 import tune  # noqa: E402
 from sweeping import plan  # noqa: E402
@@ -223,6 +225,15 @@ def test_bad_input(folder, capsys, more, common, words):
     assert stopped.value.code == 2
     assert len((output + errors).splitlines()) == 1 and words in errors
     assert [path.name for path in folder.iterdir()] == ["fake.py"]
+
+
+def test_retest_of_other_flags(folder, capsys, monkeypatch):
+    """Would break: a traceback after all runs, where the folder holds runs of another --device."""
+    rows = [results.Row("fake-defaults-device=cpu", "Easy", 11, 0, progress.SCORE, 1.0, "abc")]
+    monkeypatch.setattr(report, "read_folders", lambda folders: (rows, []))
+    with pytest.raises(SystemExit):
+        report.write_retest(options(), SimpleNamespace(number=3), {"Easy": (0, 1)}, [11])
+    assert "was --device another before?" in capsys.readouterr().err
 
 
 def test_what_a_study_is(folder, capsys, monkeypatch):
