@@ -179,8 +179,8 @@ class Agent(nn.Module):
         self.actor_logstd = nn.Parameter(torch.full([action_dim], args.init_std).log())
         self.obs_rms = RunningMeanStd(obs_dim)
         self.return_rms = RunningMeanStd()
-        self.register_buffer("action_low", torch.from_numpy(action_space.low).float())
-        self.register_buffer("action_high", torch.from_numpy(action_space.high).float())
+        self.register_buffer("action_low", torch.from_numpy(action_space.low))
+        self.register_buffer("action_high", torch.from_numpy(action_space.high))
 
     def normalize(self, obs):
         """Raw observations (..., obs_dim) to what the networks take, called x everywhere."""

@@ -185,8 +185,8 @@ class Agent(nn.Module):
         self.return_rms = RunningMeanStd()
         if self.discrete:  # RND: nothing to clip
             action_space = gym.spaces.Box(-1, 1)
-        self.register_buffer("action_low", torch.from_numpy(action_space.low).float())
-        self.register_buffer("action_high", torch.from_numpy(action_space.high).float())
+        self.register_buffer("action_low", torch.from_numpy(action_space.low))
+        self.register_buffer("action_high", torch.from_numpy(action_space.high))
 
     def normalize(self, obs):
         """Raw observations (..., obs_dim) to what the networks take, called x everywhere."""
@@ -450,12 +450,13 @@ def train(args: Args, stop=()) -> dict:
             agent.bonus_rms.update(int_returns.flatten())
             scaled = bonus / (agent.bonus_rms.var + 1e-8).sqrt()
             int_values = agent.int_critic(x).squeeze(-1)
+            waits = ~valid  # a reset row pays nothing, it only delays what comes
+            int_values[:-1][waits] = args.int_gamma * int_values[1:][waits]
             never = torch.zeros_like(end)  # its returns go on where an episode ends
             int_advantages = gae(scaled, int_values, never, never, args.int_gamma, args.gae_lambda)
         int_targets = int_advantages + int_values[:-1]  # RND: as below
         targets = advantages + values[:-1]
-        # RND: the policy follows both
-        advantages = args.ext_coef * advantages + args.int_coef * int_advantages
+        advantages = args.ext_coef * advantages + args.int_coef * int_advantages  # RND: both
 
         # Update: ppo_loss's tensors in its order, without reset rows: (T, N, ...) -> (rows, ...)
         batch = (x[:-1], actions, logprobs, advantages, targets, values[:-1])

@@ -69,7 +69,7 @@ class Args:
     num_minibatches: int = 32  # minibatches of an epoch
     update_epochs: int = 5  # passes over a rollout
     activation: Literal["Tanh", "SiLU"] = "Tanh"  # of the hidden layers
-    init_std: float = 0.6  # standard deviation of the action at the start
+    init_std: float = 0.6  # Squash: deviation at the start, before tanh
     norm_obs: bool = True  # standardise observations by running statistics
     norm_reward: bool = True  # divide rewards by the running deviation of the discounted return
     norm_adv: bool = False  # standardise the advantages of each minibatch
@@ -169,8 +169,8 @@ class Agent(nn.Module):
         self.actor_logstd = nn.Parameter(torch.full([action_dim], args.init_std).log())
         self.obs_rms = RunningMeanStd(obs_dim)
         self.return_rms = RunningMeanStd()
-        self.register_buffer("action_low", torch.from_numpy(action_space.low).float())
-        self.register_buffer("action_high", torch.from_numpy(action_space.high).float())
+        self.register_buffer("action_low", torch.from_numpy(action_space.low))
+        self.register_buffer("action_high", torch.from_numpy(action_space.high))
 
     def normalize(self, obs):
         """Raw observations (..., obs_dim) to what the networks take, called x everywhere."""
@@ -192,13 +192,14 @@ class Agent(nn.Module):
 
     def log_slope(self, u):
         """Squash: log |d to_env(u) / du| = log(scale) + log(1 - tanh(u)^2), stable far out."""
-        scale = (self.action_high - self.action_low).flatten() / 2
+        scale = (self.action_high - self.action_low).flatten().float() / 2
         return scale.log() + 2 * (math.log(2) - u - nn.functional.softplus(-2 * u))
 
     def to_env(self, action):
         action = action.view(-1, *self.action_low.shape)
         action = (action.tanh() + 1) / 2  # Squash: to (0, 1), then to the bounds
-        return (self.action_low + (self.action_high - self.action_low) * action).cpu().numpy()
+        action = self.action_low + (self.action_high - self.action_low) * action
+        return action.clamp(self.action_low, self.action_high).cpu().numpy()  # it may be rounded up
 
 
 def compute_gae(rewards, values, terminateds, dones, gamma, gae_lambda):

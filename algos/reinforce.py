@@ -56,7 +56,7 @@ class Args:
     learning_rate: float = 3e-3  # step size of Adam
     anneal_lr: bool = True  # let the learning rate fall linearly to zero
     gamma: float = 0.99  # discount factor
-    baseline: Literal["value", "none"] = "value"  # subtracted from the return: a value, or nothing
+    baseline: Literal["value", "none"] = "value"  # subtracted: a value, or --norm-adv's mean alone
     norm_adv: bool = True  # standardise the returns, less the baseline, of each batch
     vf_coef: float = 0.5  # weight of the value loss
 

@@ -173,8 +173,8 @@ class Agent(nn.Module):
         self.register_buffer("rpo_alpha", torch.tensor(args.rpo_alpha), persistent=False)  # RPO:
         self.obs_rms = RunningMeanStd(obs_dim)
         self.return_rms = RunningMeanStd()
-        self.register_buffer("action_low", torch.from_numpy(action_space.low).float())
-        self.register_buffer("action_high", torch.from_numpy(action_space.high).float())
+        self.register_buffer("action_low", torch.from_numpy(action_space.low))
+        self.register_buffer("action_high", torch.from_numpy(action_space.high))
 
     def normalize(self, obs):
         """Raw observations (..., obs_dim) to what the networks take, called x everywhere."""

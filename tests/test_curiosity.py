@@ -37,10 +37,12 @@ def bonus(agent, x, action, seen):
     )
 
 
-def test_targets_of_a_constant_bonus(curious, monkeypatch, tmp_path):
-    """A bonus of 1 a step, 0 in reset rows, and values of 0: by hand the sums s = 0.5 s + bonus run on through ends and
-    rollouts, all sums so far scale the bonus, and the targets are its discounted sums to the end of the rollout.
-    Would break: an end that cuts the returns, a scale of one rollout, a bonus for reset rows."""
+@pytest.mark.parametrize("gae_lambda, value", [(1.0, 0.0), (0.5, 3.0)])
+def test_targets_of_a_constant_bonus(curious, monkeypatch, tmp_path, gae_lambda, value):
+    """A bonus of 1 a step, 0 in reset rows, and one value everywhere: by hand the sums s = 0.5 s + bonus run on through
+    ends and rollouts, all sums so far scale the bonus, and the targets are its lambda returns to the end of the
+    rollout, in which a reset row is worth half of what follows it. Would break: an end that cuts the returns, a scale
+    of one rollout, a bonus for reset rows, the value of an episode's last observation, which nothing teaches."""
     seen, valid = [], []
     one = lambda agent, *inputs: torch.ones(inputs[-1].shape[:-1])  # noqa: E731
     monkeypatch.setattr(curious.Agent, "get_bonus", one, raising=False)
@@ -48,13 +50,14 @@ def test_targets_of_a_constant_bonus(curious, monkeypatch, tmp_path):
     monkeypatch.setattr(curious.Agent, "get_errors", both, raising=False)
     original = curious.Agent.__init__
 
-    def zero_values(agent, *inputs):
+    def one_value(agent, *inputs):
         original(agent, *inputs)
         agent.int_critic.requires_grad_(False)
         for parameter in agent.int_critic.parameters():
             parameter.zero_()
+        agent.int_critic[-1].bias.fill_(value)
 
-    monkeypatch.setattr(curious.Agent, "__init__", zero_values)
+    monkeypatch.setattr(curious.Agent, "__init__", one_value)
     spy(
         monkeypatch,
         curious,
@@ -68,7 +71,7 @@ def test_targets_of_a_constant_bonus(curious, monkeypatch, tmp_path):
         return original_gae(rewards, values, terminateds, dones, gamma, gae_lambda)
 
     monkeypatch.setattr(curious, "compute_gae", gae)
-    flags = {"int_gamma": 0.5, "gae_lambda": 1.0, "num_steps": 16, "total_timesteps": 90}
+    flags = {"int_gamma": 0.5, "gae_lambda": gae_lambda, "num_steps": 16, "total_timesteps": 90}
     curious.train(tiny(curious, tmp_path, **flags))
     sums, last, done = [], np.zeros(2), np.zeros(2)
     ends = [dones.numpy() for dones in valid[::2]]  # of the reward's advantages, then the bonus'
@@ -81,8 +84,12 @@ def test_targets_of_a_constant_bonus(curious, monkeypatch, tmp_path):
             sums.extend(last)
             done = dones[t]
         scaled = paid / np.sqrt(np.var(sums) + 1e-8)
-        targets = np.array([(0.5 ** np.arange(16 - t) @ scaled[t:]) for t in range(16)])
-        assert batch[7].numpy() == pytest.approx(targets[paid > 0], rel=1e-4)
+        targets, values = np.full((17, 2), value), np.full((17, 2), value)
+        values[:16][paid == 0] *= 0.5
+        for t in reversed(range(16)):
+            follows = (1 - gae_lambda) * values[t + 1] + gae_lambda * targets[t + 1]
+            targets[t] = scaled[t] + 0.5 * follows
+        assert batch[7].numpy() == pytest.approx(targets[:16][paid > 0], rel=1e-4)
 
 
 @pytest.mark.parametrize("space", SPACES)

@@ -10,6 +10,7 @@ so global_step is 13, then 25. An episode of length L returns L(L + 1)/2 + L x i
 
 import copy
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -143,6 +144,19 @@ def test_batch_holds_the_action_before_clipping(algo, record):
         beyond += int((actions.abs() > 1).sum())
         torch.testing.assert_close(rollout["frozen"].get_action(x, actions)[1], logprobs)
     assert beyond > 5 or algo.__name__ == "ppo"
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_actions_stay_in_their_space(name, kind):
+    """Would break: bounds that are rounded on the way, an action that is rounded past them: an environment
+    that asks `action_space.contains(action)` raises."""
+    algo, rng = load(name), np.random.default_rng(1)
+    low, high = kind(rng.integers(-9, 0, 500) / 10), kind(rng.integers(1, 10, 500) / 10)
+    space = gym.spaces.Box(low, high, dtype=kind)
+    agent = algo.Agent(3, space, algo.Args())
+    for far in (-100.0, 100.0):
+        assert space.contains(agent.to_env(torch.full([1, 500], far))[0])
 
 
 def reference_advantages(rows, bootstrap_truncation: bool, scale: float = 1.0) -> dict:

@@ -119,7 +119,8 @@ def curiosity_models(subject: Subject) -> Finding:
 @check("train", of="curiosity", follows="random-network curiosity-models")
 def bonus_returns(subject: Subject) -> Finding:
     """The targets of the bonus' values: its discounted sum, scaled by the deviation of all sums so far, across the ends
-    of episodes, with nothing for reset rows; worked out in float64 from the observations in the protocol."""
+    of episodes, with nothing for reset rows, whose value is that of what comes after them; worked out in float64 from
+    the observations in the protocol."""
     trace = curious_trace(subject)
     args, traces, rows = trace.args, {}, []
     stay = lambda values, valid: values  # noqa: E731
@@ -135,7 +136,9 @@ def bonus_returns(subject: Subject) -> Finding:
         "the discount is --gamma, not --int-gamma": (1, np.multiply, args.gamma, False),
         "the returns of the bonus end with the episode": (1, np.multiply, args.int_gamma, True),
     }
-    ours, results, seen_so_far = [], {name: [] for name in (*ways, "unscaled")}, []
+    untaught = "a reset row has the value of the last observation, which no update teaches"
+    ours, seen_so_far = [], []
+    results = {name: [] for name in (*ways, "unscaled", untaught)}
     for batch, _, here, record, truth in found_rows(trace):
         if "int_target" not in batch:
             raise Unable("the loss takes no int_target")
@@ -167,18 +170,24 @@ def bonus_returns(subject: Subject) -> Finding:
             scaled = bonus / np.sqrt(np.var(sums) + 1e-8)
             never = np.zeros_like(bonus)
             stops = truth["learner"][1:] if ends else (never, never)
-            gae = reference_gae((scaled, *stops), values, gamma, args.gae_lambda)
-            results[name].append((gae + values[:-1])[valid][here])
+            worth = values.copy()
+            if not ends:
+                worth[:-1] = np.where(valid, values[:-1], gamma * values[1:])
+            gae = reference_gae((scaled, *stops), worth, gamma, args.gae_lambda)
+            results[name].append((gae + worth[:-1])[valid][here])
             if name == "right":
-                gae = reference_gae((bonus, never, never), values, gamma, args.gae_lambda)
-                results["unscaled"].append((gae + values[:-1])[valid][here])
+                gae = reference_gae((bonus, never, never), worth, gamma, args.gae_lambda)
+                results["unscaled"].append((gae + worth[:-1])[valid][here])
+                gae = reference_gae((scaled, never, never), values, gamma, args.gae_lambda)
+                results[untaught].append((gae + values[:-1])[valid][here])
         ours.append(batch["int_target"].double().numpy())
         rows.append((batch, values[:-1][valid][here]))
     found = {name: np.concatenate(result) for name, result in results.items()}
     right, unscaled = found.pop("right"), found.pop("unscaled")
     texts = list(found)
-    mistakes = {name: found[name] for name in texts[:2]}
-    choices = {name: found[name] for name in texts[2:]} | {"the bonus is not scaled": unscaled}
+    mistakes = {name: found[name] for name in (*texts[:2], untaught)}
+    choices = {name: found[name] for name in texts[2:] if name != untaught}
+    choices["the bonus is not scaled"] = unscaled
     subject.curious_rows = rows
     question = "the targets are not the scaled returns of the bonus"
     return compare(np.concatenate(ours), right, mistakes, choices, question)
