@@ -165,7 +165,7 @@ def test_other_tasks_of_the_page():
     assert f"on average {share} [{low}, {high}] of the published differences are there" in words
     assert f"p = {p} (exact sign-flip test" in words
     assert f"with right limits {share} of what is published is there" in words
-    assert round(1 / float(share)) == 7  # "a seventh of the published differences"
+    assert round(1 / float(share)) == 8  # "an eighth of the published differences"
     shares = [line["share"] for line in lines]
     assert sum(shares[3:]) > 2 * sum(shares[:3])  # "most of it losses"
     ant, reacher, pusher = lines[3:]
@@ -181,17 +181,18 @@ def test_other_tasks_of_the_page():
         return sum(table[env_id, name].values()) / len(table[env_id, name])
 
     hopper = [sorted(scores["HopperStand-v1", name].values())[::-1] for name in (ours, peers)]
-    (one, other), (ppo, second) = ([short(x) for x in side] for side in hopper)
-    line = (
-        f"one run of RPO is evaluated at {one}, the other at {other}, PPO's at {ppo} and {second}."
-    )
-    assert line in words
+    one, other, third = (short(x) for x in hopper[0])
+    line = f"one run of RPO is evaluated at {one}, the others at {other} and {third}, PPO's at"
+    assert f"{line} {short(hopper[1][0])} or less." in words
     bonus = ("HopperStand-v1", f"{peers}-ent-coef=0.01")
     line = f"PPO has {short(scores[bonus][1])} (seed 1), at {nats[bonus][1]:.1f} nats, where RPO's runs end at"
     ends = sorted(nats["HopperStand-v1", ours].values())
-    assert f"{line} {ends[0]:.1f} and {ends[1]:.1f}." in words
-    for task in ("FingerTurnHard-v1", "WalkerRun-v1"):
-        assert all(x > scores[task, peers][seed] for seed, x in scores[task, ours].items())
+    assert f"{line} {ends[0]:.1f} to {ends[-1]:.1f}." in words
+    ahead = [
+        sum(x > scores[task, peers][seed] for seed, x in scores[task, ours].items())
+        for task in ("FingerTurnHard-v1", "WalkerRun-v1")
+    ]
+    assert ahead == [2, 3]  # "with two seeds of three, and with all three"
     ant = [short(mean(scores, "Ant-v5", name)) for name in (ours, peers)]
     end = mean(nats, "Ant-v5", ours)
     line = f"the mode has {ant[0]} where PPO's has {ant[1]}; the policy ends at {end:.1f} nats"
