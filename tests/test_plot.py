@@ -1208,6 +1208,41 @@ def test_cars_at_rest():
     assert len(lows) == 7 and sum(-19.5 <= low <= -14.5 for low in lows) == 5
 
 
+def test_what_a_mistake_changed():
+    """Would break: a row of docs/curiosity.md's table of before and today that the runs do not give; "before" runs that
+    are not those of the page's other tables; a significant difference that is not told."""
+    page = (ROOT / "docs/curiosity.md").read_text()
+    file = ROOT / "benchmarks/results/curiosity_ends.csv"
+    finals = results.finals_of(results.read_csv(file), "eval_return_mean")
+    others = defaultdict(dict)
+    for name in ("curiosity", "curiosity_second", "arm"):
+        rows = results.read_csv(ROOT / f"benchmarks/results/{name}.csv")
+        for key, scores in results.finals_of(rows, "eval_return_mean").items():
+            others[key] |= scores
+    marks = {"MountainCarContinuous-v0": 90, "MountainCar-v0": -110, "envs:ArmReach-v0": 0.8}
+    assert len(finals) == 4 * len(marks)
+    failed = {}
+    for task, mark in marks.items():
+        for name in ("ppo_rnd", "ppo_icm"):
+            sides = finals[task, f"{name}-before"], finals[task, name]
+            assert sides[0] == others[task, name] and sides[0].keys() == sides[1].keys()
+            cells = [f"{sum(x >= mark for x in side.values())} of {len(side)}" for side in sides]
+            cells += [compare.short(np.mean(list(side.values()))) for side in sides]
+            assert f"| {task} | {name[4:].upper()} | {' | '.join(cells)} |" in page
+            lost = [{seed for seed, x in side.items() if x < mark} for side in sides]
+            failed[task, name] = lost
+            row = compare.compare(*sides[::-1], options())
+            assert row["p"] > 0.05
+    before, now = failed["MountainCarContinuous-v0", "ppo_icm"]
+    assert now < before and len(before - now) == 1
+    for key in (("MountainCarContinuous-v0", "ppo_rnd"), ("envs:ArmReach-v0", "ppo_icm")):
+        assert failed[key][0] == failed[key][1]
+    arms = finals["envs:ArmReach-v0", "ppo_rnd-before"], finals["envs:ArmReach-v0", "ppo_rnd"]
+    assert failed["envs:ArmReach-v0", "ppo_rnd"] == [{7}, {10}]
+    line = f"seed 10 at {arms[1][10]:.2f} in place of seed 7 at {arms[0][7]:.2f}"
+    assert line in " ".join(page.split())
+
+
 def test_breakout_beside_stable_baselines3():
     """Would break: a return in docs/atari.md's tables of PPO and A2C on Breakout, or in the leads' of an earlier start
     of the game, that the runs do not give."""
