@@ -79,6 +79,9 @@ tasks() {
   echo "$ppo $walker --tag paper --grid ent-coef=0.01 -- $(steps 1000000) $paper"
   echo "$both $tasks --tag published -- $(steps 1000000) $published"
   echo "$ppo $tasks --tag published --grid ent-coef=0.01 -- $(steps 1000000) $published"
+  bash scripts/patched.sh fixed_scale "$runs/patched"
+  local held="--scripts $runs/patched/fixed_scale.py --env-ids HopperStand-v1 --seeds ${SEEDS:-1-5} --tag published-wide"
+  echo "$held -- $(steps 1000000) ${published/--init-std 1 /--init-std 2.3 }" # 9 nats, where RPO's end there
 }
 later() { # the paper's 8M steps
   echo "$both --env-ids BipedalWalker-v3 --seeds ${SEEDS:-1-2} --tag 8M -- $(steps 8000000) $paper"

@@ -277,7 +277,7 @@ printf '%s\\n' "$@" > {folder}/words; cat > {folder}/lines
 
 DECLARED = [("atari", 27), ("atari_published", 72), ("atari_mistakes", 12), ("classic", 112)]
 DECLARED += [("continuous", 80), ("mujoco_published", 49), ("ppo_vs_rpo", 180), ("rpo_paper", 60)]
-DECLARED += [("rpo_study", 689), ("symptoms", 33), ("ablations", 96)]
+DECLARED += [("rpo_study", 694), ("symptoms", 33), ("ablations", 96)]
 DECLARED += [("augmentation", 44), ("curiosity", 60), ("settings_search", 30), ("arm", 80)]
 DECLARED += [("curiosity_causes", 200)]
 DECLARED += [("atari_minutes", 9), ("time_to_return", 60), ("trust_region", 135)]
