@@ -55,6 +55,10 @@ def load_run(run: Path, script: Path | None = None):
         check(False, f"{file} is no checkpoint of an algorithm in algos/ ({reason})")
     missing = f"{script} does not exist; name the algorithm's file with --algo-file"
     check(script.is_file(), f"{missing} (the run folder has a copy of it)")
+    copy = file.parent / script.name  # code of whoever made the folder: played when it is named
+    if copy.is_file() and copy.read_bytes() != script.read_bytes():
+        other = f"{script} is not what this run was made with; that is --algo-file {copy}"
+        print(f"enjoy.py: {other}", file=sys.stderr)
     try:
         module = load(script)
         args = module.Args(**saved["args"])
@@ -190,6 +194,8 @@ class Sampler:
     def actor_mean(self, x):
         return self.agent.get_action(x)[0]
 
+    get_mode = actor_mean  # so the files with a bonus call it
+
 
 def draw_actions(module, agent):
     """The agent, or one like it, for evaluate(), which takes the policy's mode."""
@@ -261,5 +267,6 @@ def main(options: Options) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: sys.exit(128 + number))
     main(tyro.cli(Options, description=__doc__))

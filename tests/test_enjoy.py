@@ -79,6 +79,34 @@ def test_checkpoint_path_and_renamed_copy(run, tmp_path, capsys):
     assert printed(capsys) == pytest.approx(own_returns(run, episodes=2), abs=0.02)
 
 
+def test_another_text_than_the_run_s_is_named(run, tmp_path, capsys):
+    """Would break: a changed network or mapping of actions in a copy of the same name, and a return of today's file."""
+    play(run)
+    assert "--algo-file" not in capsys.readouterr().err
+    shutil.copytree(run, folder := tmp_path / "run")
+    copy = folder / ALGO.name
+    copy.write_text(copy.read_text() + "# changed\n")
+    play(folder)
+    assert f"--algo-file {copy}" in capsys.readouterr().err
+    play(folder, algo_file=copy)
+    assert "--algo-file" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["ppo_rnd", "ppo_icm"])
+def test_files_with_a_bonus_draw(name, tmp_path, capsys):
+    """Would break: --stochastic that plays the mode where evaluate() asks get_mode for it."""
+    module = load(ROOT / "algos" / f"{name}.py")
+    args = module.Args(env_id="CartPole-v1")
+    agent = module.Agent(4, gym.spaces.Discrete(2), args)
+    saved = {"algo": name, "args": vars(args), "agent": agent.state_dict()}
+    torch.save(saved, tmp_path / "checkpoint.pt")
+    lengths = []
+    for stochastic in (False, True):
+        play(tmp_path, episodes=6, stochastic=stochastic)
+        lengths.append(re.findall(r"length (\d+)", capsys.readouterr().out))
+    assert lengths[0] != lengths[1]
+
+
 def test_stochastic_differs_and_repeats(run, capsys):
     returns = []
     for _ in range(2):

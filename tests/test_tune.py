@@ -205,6 +205,7 @@ BAD = [
     ({"env_ids": ()}, [], "give --script and --env-ids"),
     ({"env_ids": ("Easy", "Hard")}, [], "Easy Hard has no scale: give --scales ENV_ID=LOW,HIGH"),
     ({"scales": ("Hard=1,1",)}, [], "--scales Hard=1,1: give ENV_ID=LOW,HIGH"),
+    ({"scales": ("Hard=2,1",)}, [], "LOW below HIGH"),  # else the worst would be called the best
     ({"scales": ("Other=1,2",)}, [], "--scales Other=1,2"),
     ({"seeds": ("one",)}, [], "--seeds one"),
     ({"trials": 0}, [], "--trials must be positive"),

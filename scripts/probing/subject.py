@@ -329,6 +329,13 @@ class Subject:
             "start_e": 0.9,
             "end_e": 0.2,
             "exploration_fraction": 0.6,
+            "norm_obs": True,
+            "compile": False,
+            "capture_video": False,
+            "track": False,
+            "eval_frequency": 0,
+            "distribution": "normal",
+            "baseline": "value",
         }
         small["runs_dir"] = str(Path(self.folder.name) / str(next(self.count)))
         if self.world == "Pixels":  # its updates are slow

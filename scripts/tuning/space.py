@@ -85,8 +85,11 @@ def scales_of(options) -> dict[str, tuple[float, float]]:
             low, high = map(float, numbers.split(","))
         except ValueError:
             low = high = 0.0
-        apart = math.isfinite(high - low) and low != high
-        check(apart and env_id in options.env_ids, f"--scales {item}: give ENV_ID=LOW,HIGH")
+        apart = math.isfinite(high - low) and low < high
+        check(
+            apart and env_id in options.env_ids,
+            f"--scales {item}: give ENV_ID=LOW,HIGH, LOW below HIGH",
+        )
         known[env_id] = low, high
     if len(options.env_ids) == 1:  # nothing to be comparable with
         known.setdefault(options.env_ids[0], (0.0, 1.0))
