@@ -61,7 +61,8 @@ def run_check(subject: Subject, name: str) -> Result | None:
     except (Exception, SystemExit) as error:
         words = one_line(error).removeprefix("Unable: ")
         verdict = "broken" if name == "trains" else "could not check"
-        hint = "a plain run shows the same error" if name == "trains" else ""
+        hint = "a plain run shows the same error, or the probe cannot follow this change"
+        hint = hint if name == "trains" else ""
         finding = {"verdict": verdict, "measured": words, "expected": "", "hint": hint}
     return Result(name, section, **finding)
 
