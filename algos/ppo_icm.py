@@ -211,7 +211,7 @@ class Agent(nn.Module):
             inverse_error = -Categorical(logits=guess, validate_args=False).log_prob(action)
             action = nn.functional.one_hot(action, guess.shape[-1]).float()
         else:
-            action = action.clamp(self.action_low.flatten(), self.action_high.flatten()).float()
+            action = action.clamp(self.action_low.flatten(), self.action_high.flatten()).type_as(x)
             inverse_error = (guess - action).pow(2).mean(-1)
         forecast = self.forward_model(torch.cat([features, action], -1))
         forward_error = 0.5 * (forecast - seen_features).pow(2).sum(-1)

@@ -192,7 +192,7 @@ class Agent(nn.Module):
 
     def log_slope(self, u):
         """Squash: log |d to_env(u) / du| = log(scale) + log(1 - tanh(u)^2), stable far out."""
-        scale = (self.action_high - self.action_low).flatten().float() / 2
+        scale = (self.action_high - self.action_low).flatten().type_as(u) / 2
         return scale.log() + 2 * (math.log(2) - u - nn.functional.softplus(-2 * u))
 
     def to_env(self, action):

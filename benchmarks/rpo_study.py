@@ -8,7 +8,8 @@ Cells without runs are left out, and so are their comparisons: the correction is
 
 Question 4 is of six other tasks. A run of RPO less the run of PPO with its seed, over the difference that CleanRL
 published, is the share of that difference that is there: 1 as published, 0 for none, below 0 the other way round. Its
-one test is of the mean share of all pairs of a task and a seed, in training returns, as the published ones are.
+one test is of the mean share of all pairs of a task and a seed, in training returns, as the published ones are; of more
+than 14 pairs it is of random flips.
 The last table is of the walkers of docs/rpo-more.md.
 """
 

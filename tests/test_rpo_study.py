@@ -14,7 +14,7 @@ sys.path.append(str(ROOT / "benchmarks"))
 sys.path.append(str(ROOT / "scripts"))
 import results  # noqa: E402
 import rpo_study  # noqa: E402
-from compare import short  # noqa: E402
+from compare import MANY, short  # noqa: E402
 
 NAMES = ("rpo_tasks", "rpo_paper", "rpo_robust")
 RUNS = [ROOT / f"benchmarks/results/{name}.csv" for name in NAMES]
@@ -163,7 +163,7 @@ def test_other_tasks_of_the_page():
         assert f"| {' | '.join(cells)} |" in page
     share, low, high, p = re.search(r": (\S+) \[(\S+), (\S+)\]; .* p = (\S+)\.$", test).groups()
     assert f"on average {share} [{low}, {high}] of the published differences are there" in words
-    assert f"p = {p} (exact sign-flip test" in words
+    assert f"p = {p} (sign-flip test, {MANY:,} random flips" in words
     assert f"with right limits {share} of what is published is there" in words
     assert round(1 / float(share)) == 8  # "an eighth of the published differences"
     shares = [line["share"] for line in lines]
