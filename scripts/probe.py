@@ -168,6 +168,7 @@ def by_verdict(results: list[Result], name: str) -> str:
 def main(options: Options) -> int:
     unknown = " ".join(name for name in options.only if name not in CHECKS)
     check(not unknown, f"--only {unknown}: no such check; --list shows them")
+    check(0 <= options.seed < 2**30, f"--seed {options.seed}: give one from 0 to 2**30 - 1")
     subject, started = open_subject(options.file, options.seed), time.time()
     trained = run_check(subject, "trains")  # only then its kind is known
     names = [name for name in CHECKS if subject.applies(name)]

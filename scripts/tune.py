@@ -109,7 +109,7 @@ class Tuner:
         words = []
         for name in self.space:
             if trial.number and name in trial.params:
-                words += flag_of(name, trial.params[name], self.defaults[name])
+                words += flag_of(name, trial.params[name], self.defaults[name], self.space[name])
         return words
 
     def reopen(self) -> None:

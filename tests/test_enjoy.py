@@ -3,7 +3,10 @@
 import gc
 import re
 import shutil
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import enjoy
@@ -132,6 +135,20 @@ def test_video_holds_every_frame(run, tmp_path, capsys, monkeypatch):
     )
     assert frames[0].mean() > 10 and frames[0].std() > 1  # not black, not blank
     assert np.abs(frames[0].astype(float) - frames[100]).max() > 50  # it moves
+
+
+def test_stopped_with_a_video_half_written(run, tmp_path):
+    """SIGTERM leaves no half video. Would break: the folder aside outliving the process."""
+    pytest.importorskip("imageio.v3")
+    words = [run, "--episodes", "50", "--video", tmp_path / "out.mp4"]
+    command = [sys.executable, ROOT / "scripts/enjoy.py", *words]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    while not list(tmp_path.glob(".*/*")):
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.terminate()
+    assert process.wait(timeout=60) == 128 + signal.SIGTERM
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("env_id", ["Pendulum", "stagger:LockstepPendulum-v0"])

@@ -168,6 +168,7 @@ def test_learned_check_of_its_mistake(mistake, check, request, tmp_path):
         ("import nothing_of_this_name", [], "cannot be imported (ModuleNotFoundError"),
         ("x = 1", [], "compute_gae or n_step_returns or compute_returns or td_target"),
         ("x = 1", ["--only", "gea"], "--only gea: no such check; --list shows them"),
+        ("x = 1", ["--seed", "-1"], "--seed -1: give one from 0 to 2**30 - 1"),
     ],
 )
 def test_bad_input(text, flags, words, tmp_path):

@@ -157,9 +157,16 @@ def test_space():
     assert space.read_item("n=int(3,10)") == ("n", IntDistribution(3, 10))
     choice = CategoricalDistribution(["None", "0.01"])
     assert space.read_item("target-kl=choice(None,0.01)") == ("target-kl", choice)
-    assert space.flag_of("lr", 0.000123456, 0.1) == ["--lr", "0.0001235"]
-    assert space.flag_of("tail", "False", True) == ["--no-tail"]
-    assert space.flag_of("tail", "True", True) == ["--tail"]
+    assert space.flag_of("lr", 0.000123456, 0.1, read["lr"]) == ["--lr", "0.0001235"]
+    assert space.flag_of("tail", "False", True, choice) == ["--no-tail"]
+    assert space.flag_of("tail", "True", True, choice) == ["--tail"]
+    for low, drawn, word in (
+        ("0.9", 0.99996, "0.99996"),  # with four digits 1, which is out of the range
+        ("0.999", 0.99923456, "0.999235"),  # four would leave eleven values
+        ("0", 0.99923456, "0.9992"),
+    ):
+        gamma = space.read_item(f"gamma=uniform({low},0.99999)")[1]
+        assert space.flag_of("gamma", drawn, 0.99, gamma) == ["--gamma", word]
 
 
 def test_defaults_in_the_space(folder):

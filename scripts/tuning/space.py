@@ -11,11 +11,17 @@ from sweeping.plan import OURS, dashed, parse
 FORM = "NAME=log(1e-4,3e-3), NAME=uniform(0.9,0.99), NAME=int(3,10) or NAME=choice(4,8,32)"
 
 
-def flag_of(name: str, value, default) -> list[str]:
-    """The words of one flag. Four digits of a float are enough, and can be read."""
+def flag_of(name: str, value, default, spread) -> list[str]:
+    """The words of one flag. Of a float four digits, more where these leave the range or a thousandth of it."""
     if isinstance(default, bool):
         return [f"--{name}" if value == "True" else f"--no-{name}"]
-    return [f"--{name}", f"{value:.4g}" if isinstance(value, float) else str(value)]
+    text = str(value)
+    if isinstance(value, float):
+        off = (spread.high - spread.low) / 1000
+        texts = [f"{value:.{digits}g}" for digits in range(4, 18)]
+        near = (t for t in texts if abs(float(t) - value) <= off)
+        text = next((t for t in near if spread.low <= float(t) <= spread.high), text)
+    return [f"--{name}", text]
 
 
 def read_item(item: str):
@@ -62,7 +68,7 @@ def read_space(options, module, common: list[str]) -> tuple[dict, dict, dict]:
             for value in spread.choices:
                 truth = not isinstance(default, bool) or value in ("True", "False")
                 check(truth, f"--space {item}: {options.script} takes True or False")
-                args = parse(types, options.script, words + flag_of(name, value, default))
+                args = parse(types, options.script, words + flag_of(name, value, default, spread))
                 if getattr(args, key) == default:
                     inside[name] = value
         else:
