@@ -79,10 +79,10 @@ class Args:
             if type(value) in (int, float) and not least <= value <= most:
                 raise ValueError(f"--{name.replace('_', '-')} {value} is not in [{least}, {most}]")
         batch_size = self.num_envs * self.num_steps
-        if self.num_steps < 2 or batch_size > self.total_timesteps:
-            raise ValueError("--num-steps: at least 2, and a rollout within --total-timesteps")
-        if batch_size * 4 * 84 * 84 > 2**33:
-            raise ValueError("--num-envs x --num-steps: the pictures exceed 8 GiB; take less")
+        if self.num_steps < 2 or batch_size > min(self.total_timesteps, 2**33 // (4 * 84 * 84)):
+            raise ValueError("--num-steps: at least 2; a rollout: --total-timesteps, and 8 GiB")
+        if self.fire_on_life_loss and not self.terminal_on_life_loss:  # values nobody learns
+            raise ValueError("--no-terminal-on-life-loss needs --no-fire-on-life-loss")
 
 
 class FireOnLifeLoss(gym.vector.VectorWrapper):

@@ -83,12 +83,12 @@ class Args:
             if type(value) in (int, float) and not least <= value <= most:
                 raise ValueError(f"--{name.replace('_', '-')} {value} is not in [{least}, {most}]")
         batch_size = self.num_envs * self.num_steps
-        if self.num_steps < 5 or batch_size > self.total_timesteps:
-            raise ValueError("--num-steps: at least 5, and a rollout within --total-timesteps")
+        if self.num_steps < 5 or batch_size > min(self.total_timesteps, 2**33 // (4 * 84 * 84)):
+            raise ValueError("--num-steps: at least 5; a rollout: --total-timesteps, and 8 GiB")
         if batch_size % self.num_minibatches or batch_size == self.num_minibatches:
             raise ValueError(f"--num-minibatches must cut {batch_size} steps in equal parts of 2+")
-        if batch_size * 4 * 84 * 84 > 2**33:
-            raise ValueError("--num-envs x --num-steps: the pictures exceed 8 GiB; take less")
+        if self.fire_on_life_loss and not self.terminal_on_life_loss:  # values nobody learns
+            raise ValueError("--no-terminal-on-life-loss needs --no-fire-on-life-loss")
 
 
 class FireOnLifeLoss(gym.vector.VectorWrapper):

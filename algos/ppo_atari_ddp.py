@@ -5,8 +5,8 @@
 Li et al. 2020, arXiv:2006.15704. Differs from ppo_atari.py where tagged, and shares its deviations.
 Without torchrun it is ppo_atari.py bit for bit. Each of N ranks has --num-envs environments
 (CleanRL's --local-num-envs) and, with CUDA, a GPU.
-1. A minibatch is N ranks' minibatches. Gradients, losses and approximate KL are means over their
-   rows; statistics of --norm-adv's advantages are of all ranks' rows.
+1. A minibatch is N ranks' minibatches. Gradients, losses and KL count each row of theirs once; the
+   statistics of --norm-adv count again what stands in for reset rows: a rank with more weighs more.
 2. Rank 0 alone logs, saves and evaluates; the returns that it logs are of its own environments.
 3. A signal, a number that is not finite or the end of one rank ends all. On several nodes the run
    folder of --resume must be where each rank can read it. Ranks wait 30 minutes for each other.
@@ -88,12 +88,12 @@ class Args:
             if type(value) in (int, float) and not least <= value <= most:
                 raise ValueError(f"--{name.replace('_', '-')} {value} is not in [{least}, {most}]")
         batch_size = self.num_envs * self.num_steps
-        if self.num_steps < 5 or batch_size > self.total_timesteps:
-            raise ValueError("--num-steps: at least 5, and a rollout within --total-timesteps")
+        if self.num_steps < 5 or batch_size > min(self.total_timesteps, 2**33 // (4 * 84 * 84)):
+            raise ValueError("--num-steps: at least 5; a rollout: --total-timesteps, and 8 GiB")
         if batch_size % self.num_minibatches or batch_size == self.num_minibatches:
             raise ValueError(f"--num-minibatches must cut {batch_size} steps in equal parts of 2+")
-        if batch_size * 4 * 84 * 84 > 2**33:
-            raise ValueError("--num-envs x --num-steps: the pictures exceed 8 GiB; take less")
+        if self.fire_on_life_loss and not self.terminal_on_life_loss:  # values nobody learns
+            raise ValueError("--no-terminal-on-life-loss needs --no-fire-on-life-loss")
 
 
 class FireOnLifeLoss(gym.vector.VectorWrapper):

@@ -5,8 +5,8 @@
 Li et al. 2020, arXiv:2006.15704. Differs from ppo_continuous.py where tagged, and shares its
 deviations. Without torchrun it is ppo_continuous.py bit for bit. Each of N ranks has --num-envs
 environments (CleanRL's --local-num-envs) and, with CUDA, a GPU.
-1. A minibatch is N ranks' minibatches. Gradients, losses and approximate KL are means over their
-   rows; statistics of observations, returns and --norm-adv's advantages are of all ranks' rows.
+1. A minibatch is N ranks' minibatches. Gradients, losses, KL and statistics count each row once;
+   those of --norm-adv count again what stands in for reset rows, so a rank with more weighs more.
 2. Rank 0 alone logs, saves and evaluates; the returns that it logs are of its own environments.
 3. A signal, a number that is not finite or the end of one rank ends all. On several nodes the run
    folder of --resume must be where each rank can read it. Ranks wait 30 minutes for each other.

@@ -207,6 +207,8 @@ class Runner:  # Ray: an actor with a part of the environments and a copy of the
     @torch.inference_mode()
     def collect(self, args: Args, weights, generator, seed: int, own):
         """Arrays (num_steps, own, ...), whether the first is of new episodes, and the generator."""
+        if getattr(self, "asked", None) == seed:  # once more: the answer was lost on its way
+            return self.answer
         if new := not hasattr(self, "agent"):  # at the start, and in place of one that died
             self.envs, self.obs = make_envs(args, args.env_backend, len(own), seed + int(own[0]))
             self.agent = Agent(self.obs.shape[1], self.envs.single_action_space, args)
@@ -220,7 +222,9 @@ class Runner:  # Ray: an actor with a part of the environments and a copy of the
             obs, *answer, _ = self.envs.step(self.agent.to_env(action[own]))
             rows.append((self.obs, action[own], logprob[own], flatten(obs), *answer))
             self.obs = flatten(obs)
-        return [np.stack(column) for column in zip(*rows)], new, torch.get_rng_state()
+        self.asked = seed
+        self.answer = [np.stack(column) for column in zip(*rows)], new, torch.get_rng_state()
+        return self.answer
 
 
 def compute_gae(rewards, values, terminateds, dones, gamma, gae_lambda):

@@ -58,11 +58,10 @@ class Args:
     gamma: float = 0.99  # discount factor
     baseline: Literal["value", "none"] = "value"  # subtracted: a value, or --norm-adv's mean alone
     norm_adv: bool = True  # standardise the returns, less the baseline, of each batch
-    vf_coef: float = 0.5  # weight of the value loss
 
     def __post_init__(self):
         for name, value in asdict(self).items():
-            least = 0 if name in ("seed", "eval_frequency", "gamma", "vf_coef") else 1e-9
+            least = 0 if name in ("seed", "eval_frequency", "gamma") else 1e-9
             most = 1 if name == "gamma" else 2**32 - 1
             if type(value) in (int, float) and not least <= value <= most:
                 raise ValueError(f"--{name.replace('_', '-')} {value} is not in [{least}, {most}]")
@@ -152,7 +151,7 @@ def reinforce_loss(agent: Agent, args: Args, x, action, target):
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
     policy_loss = -(logprob * advantage).mean()
     value_loss = 0.5 * ((value - target) ** 2).mean()
-    loss = policy_loss + args.vf_coef * value_loss
+    loss = policy_loss + value_loss  # a weight would do nothing: no shared layers, and Adam
     return loss, torch.stack([policy_loss, value_loss, entropy.mean()]).detach()
 
 

@@ -5,7 +5,7 @@
 Schulman et al.: TRPO 2015, arXiv:1502.05477; GAE 2016, arXiv:1506.02438. Deviations from them:
 1. Adam learns the values; Fisher products take all rows; observations and rewards are scaled.
 2. A time limit is no terminal state: a truncated episode bootstraps from its last observation.
-RL-Zoo's settings for sb3-contrib. No --track, --compile, --activation, --norm-obs, --anneal-lr.
+RL-Zoo's settings for sb3-contrib on MuJoCo. No --track, --compile, --activation, --norm-obs, --anneal-lr.
 """
 
 import argparse
@@ -205,7 +205,7 @@ def flat_grad(output, parameters, **keep):
 
 def fisher_product(policy: Normal, parameters, damping):
     """v -> (F + damping I) v by a second pass backward: F is the Hessian of the KL (appendix C.1)."""
-    fixed = Normal(policy.loc.detach(), policy.scale.detach())
+    fixed = Normal(policy.loc.detach(), policy.scale.detach(), validate_args=False)
     kl = kl_divergence(fixed, policy).sum(-1).mean()
     gradient = flat_grad(kl, parameters, create_graph=True)
     return lambda v: flat_grad(gradient @ v, parameters, retain_graph=True) + damping * v

@@ -2,7 +2,7 @@
 # Three ways to keep an update near the policy that acted (docs/trust-region.md): PPO's clip, its penalty on the KL, and
 # TRPO, each with its own defaults, beside sb3-contrib's TRPO on Walker2d-v5. The penalty also by the paper's rule, which
 # halves its weight. On Pendulum-v1 this also with a tenth of the target, and, like TRPO, with rollouts of whole episodes
-# (foretold of TRPO: all seeds at -200 or better); and an agent with a fixed scale (covariance 0.5) and reward-to-go of
+# (predicted of TRPO: all seeds at -200 or better); and an agent with a fixed scale (covariance 0.5) and reward-to-go of
 # whole episodes. TASKS="Hopper-v5" SEEDS=1-3 scripts/trust_region.sh trains a part.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -174,9 +174,15 @@ def reference(rollout: int, lam=LAMBDA, life_loss=True, clip=True) -> dict:
 
 FLAGS = [
     {},
-    {"terminal_on_life_loss": False},
+    {"terminal_on_life_loss": False, "fire_on_life_loss": False},
     {"clip_reward": False},
 ]
+NAMES = {"terminal_on_life_loss": "life_loss", "clip_reward": "clip"}
+
+
+def named(flags: dict) -> dict:
+    """Flags, in the words of outcome()."""
+    return {NAMES[flag]: on for flag, on in flags.items() if flag in NAMES}
 
 
 @files("ppo_atari", "a2c_atari")
@@ -184,13 +190,10 @@ FLAGS = [
 def test_advantages_and_targets(small, record, flags):
     """Would break: a truncated game bootstrapped from the next game's first observation, or from nothing; a life loss
     that ends nothing, or the game. The n-step return is the advantage with lambda = 1 above the value."""
-    names = {"terminal_on_life_loss": "life_loss", "clip_reward": "clip"}
     ppo = small.__name__ == "ppo_atari"
     _, updates = record(**flags, **({"gae_lambda": LAMBDA} if ppo else {}))
     for number, (_, _, batch, *_) in enumerate(updates):
-        expected = reference(
-            number, lam=LAMBDA if ppo else 1.0, **{names[flag]: on for flag, on in flags.items()}
-        )
+        expected = reference(number, lam=LAMBDA if ppo else 1.0, **named(flags))
         obs, values = batch[0], value_of(batch[0])
         targets = batch[4] if ppo else batch[2]
         where = {shown(stack)[-1]: row for row, stack in enumerate(obs)}
@@ -236,14 +239,9 @@ def replay(small, monkeypatch):
 @pytest.mark.parametrize("flags", FLAGS, ids=str)
 def test_replay_holds_what_happened(small, record, replay, flags):
     """Would break: a life loss taken for the game's end, a reset row that is drawn, an action of another row."""
-    fire = {} if flags.get("terminal_on_life_loss", True) else {"fire_on_life_loss": False}
-    record(**flags, **fire)
+    record(**flags)
     (replay,) = replay
-    names = {"terminal_on_life_loss": "life_loss", "clip_reward": "clip"}
-    flags, played = (
-        {names[flag]: on for flag, on in flags.items()},
-        {row[:3]: row for row in FakeAtari.rows},
-    )
+    flags, played = named(flags), {row[:3]: row for row in FakeAtari.rows}
     assert replay.count == 16 and len(replay.frame) == 32
     for i in (0, 1):
         for t, row in enumerate(FakeAtari.timeline(i, 16)):
@@ -276,8 +274,14 @@ def test_batches_hold_what_happened(small, record):
     assert drawn == everything - {(0, 2, 6), (1, 2, 4)}  # the newest of each
 
 
-@pytest.mark.parametrize("flags", FLAGS[:2], ids=str)
-def test_fire_after_a_lost_life(small, record, request, monkeypatch, flags):
+def test_values_that_nobody_learns(small):
+    """Those of the script of FIRE, which the game's value would be made from where its life goes on."""
+    with pytest.raises(ValueError, match="--no-terminal-on-life-loss needs --no-fire-on-life-loss"):
+        small.Args(terminal_on_life_loss=False)
+    small.Args(terminal_on_life_loss=False, fire_on_life_loss=False)
+
+
+def test_fire_after_a_lost_life(small, record, request, monkeypatch):
     """In every game the second step costs a life. Would break: a game that begins with another script than FIRE and
     action 2, another one than no-op, FIRE and action 2 after the lost life, steps of it that are learned from or
     counted."""
@@ -285,15 +289,10 @@ def test_fire_after_a_lost_life(small, record, request, monkeypatch, flags):
     actions = list(ale_py.Action.__members__.values())[:4]
     monkeypatch.setattr(FakeAtari, "ale", SimpleNamespace(get_action_set=lambda: actions))
     replays = request.getfixturevalue("replay") if small.__name__ == "dqn_atari" else None
-    life_loss = flags.get("terminal_on_life_loss", True)
     script = {0: 1, 1: 2, 2: 0, 3: 1, 4: 2}  # {step of a game: action}
     expected = [[row for row in rows_of(k) if row[2] not in script] for k in (0, 1)]
     ppo = small.__name__.startswith("ppo_atari")
-    if replays is not None and not life_loss:  # values of the script's steps are never learned
-        with pytest.raises(ValueError, match="needs --no-fire-on-life-loss"):
-            record(**flags)
-        return
-    summary, updates = record(**flags, total_timesteps=16, **({"gae_lambda": 1.0} if ppo else {}))
+    summary, updates = record(total_timesteps=16, **({"gae_lambda": 1.0} if ppo else {}))
     played = [row for row in FakeAtari.rows if row[2] not in script]
     assert 16 <= summary["global_step"] == len(played) < len(FakeAtari.rows)
     for *_, step, action, _, _ in FakeAtari.rows:
@@ -309,9 +308,7 @@ def test_fire_after_a_lost_life(small, record, request, monkeypatch, flags):
             valid = batch[3]
         where = {shown(stack)[-1]: row for row, stack in enumerate(obs) if valid[row]}
         assert sorted(where) == sorted(expected[number])
-        advantages = reference(
-            number, lam=1.0, life_loss=life_loss
-        )  # the script's steps are the game's
+        advantages = reference(number, lam=1.0)  # the script's steps are the game's
         for row in expected[number]:
             target = advantages[row] + value_of(obs[where[row]][None]).item()
             assert targets[where[row]].item() == pytest.approx(target, abs=1e-5)

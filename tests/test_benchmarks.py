@@ -618,9 +618,9 @@ def test_ablations(tmp_path, capsys, monkeypatch):
         for line in ablations.cells(rows)
     }
     squash = "squash-short-ent-coef=0.05", "ppo_squashed-short-ent-coef=0.05"
-    assert outcomes[3] == f"as foretold: {means['ppo_continuous-one-batch']}"
+    assert outcomes[3] == f"as predicted: {means['ppo_continuous-one-batch']}"
     worst, best = means[f"uncorrected_{squash[0]}"], float(means[squash[1]])
-    assert outcomes[7] == f"as foretold: {worst}, and with it {best:.0f}"
+    assert outcomes[7] == f"as predicted: {worst}, and with it {best:.0f}"
     assert all(
         block in page for block in capsys.readouterr().out.strip().split("\n\n") if block[0] == "|"
     )

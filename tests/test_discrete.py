@@ -104,7 +104,7 @@ def test_reinforce_learns_from_one_whole_episode_of_each_environment(
 @pytest.mark.parametrize("norm_adv", [True, False])
 def test_reinforce_gradient_by_hand(classic, baseline, norm_adv):
     """Row by row: (G - b) times the gradient of log pi, and the value's own error; none from one to the other."""
-    args = classic.Args(baseline=baseline, norm_adv=norm_adv, vf_coef=0.7)
+    args = classic.Args(baseline=baseline, norm_adv=norm_adv)
     agent, n = classic.Agent(3, gym.spaces.Discrete(4), args).double(), 12
     obs, action, target = (
         torch.randn(n, 3).double(),
@@ -122,7 +122,7 @@ def test_reinforce_gradient_by_hand(classic, baseline, norm_adv):
     for i in range(n):
         logprob = agent.actor(obs[i]).softmax(-1)[action[i]].log()
         by_hand[0] -= advantage[i] / n * torch.autograd.grad(logprob, actor)[0]
-        error = 0.7 * 0.5 / n * (agent.critic(obs[i])[0] - target[i]) ** 2
+        error = 0.5 / n * (agent.critic(obs[i])[0] - target[i]) ** 2
         by_hand[1] += torch.autograd.grad(error, critic)[0]
     torch.testing.assert_close(actor.grad, by_hand[0])
     torch.testing.assert_close(

@@ -59,7 +59,9 @@ BAD = {
 
 
 @pytest.mark.parametrize("kind", BAD)
-@every_of("ppo_continuous", *CLASSIC, *PIXELS)  # the emulator pays integers and shows bytes
+@every_of(
+    "ppo_continuous", "trpo_continuous", *CLASSIC, *PIXELS
+)  # the emulator pays integers and shows bytes
 def test_non_finite_environment(every, tmp_path, registered, kind):
     """Its 25th step is bad; 750th with DQN. Would break: a NaN that reaches weights, statistics or a
     checkpoint; a "last good state" that is never named."""

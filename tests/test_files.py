@@ -20,7 +20,7 @@ import torch
 from conftest import ALGOS, ATARI, CLASSIC, EVERY, NAMES, PIXELS, ROOT, command_line, load, script
 
 FILES = sorted({path.stem for path in ALGOS.glob("*.py")} | set(EVERY))
-BUDGETS = {"ppo": 450, "dqn": 432, "dqn_atari": 497, "reinforce": 341}
+BUDGETS = {"ppo": 450, "dqn": 432, "dqn_atari": 497, "reinforce": 340}
 BUDGETS |= {"ppo_atari": 480, "a2c_atari": 480}  # with FIRE and the greedy evaluation
 BUDGETS |= {"dqn_pixels": 455, "ppo_pixels": 457}  # honest lines; 460 where nothing is said
 TOKENS = 10.5  # a code line, on average
@@ -34,7 +34,7 @@ VARIANTS = [  # parent, child, most changed lines, tag of each hunk, how many li
     ("ppo_continuous", "ppo_rnd", 89, "# RND:", 71),
     ("ppo_rnd", "ppo_icm", 44, "# ICM:", 4),
     ("ppo_atari", "ppo_atari_ddp", 56, "# DDP:", 50),
-    ("ppo_continuous", "ppo_continuous_ray", 60, "# Ray:", 59),
+    ("ppo_continuous", "ppo_continuous_ray", 64, "# Ray:", 63),
 ]
 CHILDREN = [row[1] for row in VARIANTS[1:] if row[1] != "ppo_continuous_ray"]
 OWN = {"Args", "train", "Replay"}  # what each file has its own of

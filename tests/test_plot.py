@@ -982,7 +982,7 @@ def test_tables_of_augmentation():
     for row in results.read_csv(ROOT / "benchmarks/results/augmentation_weight.csv"):
         if row.metric == "losses/entropy":
             entropies[row.exp_name].append(row.value)
-    for what, mean, ends, entropy in cells[1]:
+    for what, mean, ends, entropy in cells[2]:
         name = re.search("[(]`(.*)`[)]", what)[1]
         score = found.pop(("augmentation_weight", "WalkerWalk-v1", name))
         assert score == ["3", mean, ends] and len(entropies[name]) == 3
@@ -1133,7 +1133,7 @@ def test_tables_of_results():
     found = {
         (row["env_id"], row["exp_name"]): row["eval_return_mean: mean [95 %]"] for row in found
     }
-    rows = table("docs/curiosity.md", 2)
+    rows = table("docs/curiosity.md", 3)
     for row in rows:
         task = row["task"].partition(",")[0]
         ours = {"RND": "ppo_rnd", "ICM": "ppo_icm", "RND without its bonus": "ppo_rnd-no-bonus"}
@@ -1155,7 +1155,7 @@ def test_tables_of_results():
         'RND, first weights as for two numbers ("any dimension" in the picture)': "rnd_any_dimension",
         "ICM": "ppo_icm",
     }
-    arms = table("docs/curiosity.md")
+    arms = table("docs/curiosity.md", 2)
     assert {row["file"] for row in arms} == set(named) and len(arms) == len(named)
     for row in arms:
         scores = finals["envs:ArmReach-v0", named[row["file"]]].values()

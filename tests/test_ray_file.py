@@ -91,6 +91,28 @@ def test_every_observation_and_draw_is_the_parents(tmp_path, monkeypatch, actors
         assert all(torch.equal(*pair) for pair in zip(one, other))
 
 
+def test_a_runner_that_is_asked_twice(tmp_path, monkeypatch, actors):
+    """Where its answer is lost on the way Ray asks again. Would break: a second rollout in place of the first, with the
+    ends of episodes one rollout off."""
+    kept = []
+    for name in (PARENT, NAME):
+        algo = load(name)
+        if name == NAME:
+
+            class Twice(algo.Runner):
+                def collect(self, *job):
+                    super().collect(*job)
+                    return super().collect(*job)
+
+            monkeypatch.setattr(algo, "Runner", Twice)
+        kept.append(batches(monkeypatch, algo))
+        flags = {"env_id": "toy_envs:Counter-v0", "num_envs": 4}
+        algo.train(tiny(algo, tmp_path / name, total_timesteps=100, **flags))
+    assert len(kept[0]) == len(kept[1]) >= 3
+    for one, other in zip(*kept):
+        assert all(torch.equal(*pair) for pair in zip(one, other))
+
+
 # ---- a runner that dies
 
 FLAGS = {"num_envs": 4, "num_runners": 2, "norm_obs": False, "gamma": 0.9}

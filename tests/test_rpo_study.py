@@ -377,7 +377,7 @@ def test_first_screen_and_settings():
 
 def test_words_of_the_page():
     """Would break: a step or a return in the sentences of docs/rpo.md that the runs do not give."""
-    pages = [(ROOT / f"docs/{name}.md").read_text() for name in ("rpo", "rpo-more")]
+    pages = [(ROOT / file).read_text() for file in ("docs/rpo.md", "benchmarks/rpo_predictions.md")]
     page = re.sub(r"\s+", " ", " ".join(pages))
     rows = rpo_study.rows_of(RUNS)
     curves = results.curves_of(rows, results.CURVE)
@@ -402,7 +402,7 @@ def test_words_of_the_page():
     scores = [f"{sum(values) / 10:.0f}" for values in both]
     words_of = "{}: reproduced; {} (one run at {:.0f}): not reproduced"
     assert words_of.format(scores[1], scores[3], min(both[3])) in page
-    assert f"as foretold, {scores[0]}, in training {scores[1]}." in page
+    assert f"as predicted, {scores[0]}, in training {scores[1]}." in page
     assert sum(score > -400 for score in both[0]) == 9
     gumbel = laplace.replace("laplace", "gumbel")
     names = (f"{gumbel}-rpo-alpha=0", gumbel)
@@ -419,7 +419,7 @@ def test_words_of_the_page():
     wide = ends(f"ppo_continuous-paper-wide{mistaken}", "eval_return_mean").values()
     assert sum(score > -400 for score in wide) == 2  # "learns in two of ten"
     wide = sum(wide) / 10
-    assert f"| {wide:.0f}, so the first is wrong; Laplace 415 ahead, as foretold |" in page
+    assert f"| {wide:.0f}, so the first is wrong; Laplace 415 ahead, as predicted |" in page
     assert len(passes(bonus)) == 9
     failing = []
     for name in (bonus, bonus.replace("ppo", "rpo")):

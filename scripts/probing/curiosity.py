@@ -118,9 +118,8 @@ def curiosity_models(subject: Subject) -> Finding:
 
 @check("train", of="curiosity", follows="random-network curiosity-models")
 def bonus_returns(subject: Subject) -> Finding:
-    """The targets of the bonus' values: its discounted sum, scaled by the deviation of all sums so far, across the ends
-    of episodes, with nothing for reset rows, whose value is that of what comes after them; worked out in float64 from
-    the observations in the protocol."""
+    """The targets of the bonus values, in float64: the discounted, scaled bonus, across the ends of episodes, nothing
+    for reset rows, which are worth what comes after them."""
     trace = curious_trace(subject)
     args, traces, rows = trace.args, {}, []
     stay = lambda values, valid: values  # noqa: E731

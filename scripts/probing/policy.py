@@ -954,6 +954,7 @@ def value_loss(subject: Subject) -> Finding:
     share = "the whole" if hasattr(subject.module, "n_step_returns") else "half the"
     flags = subject.module.Args.__dataclass_fields__
     apart = subject.trace.value_call is not None  # the values have a loss of their own
+    plain = 1.0 if apart or hasattr(subject.module, "compute_returns") else 0.5
     of = "value_minibatches" if apart else "minibatches"
     for clip in (False, True) if "clip_vloss" in flags else (False,):
         mb = Minibatch(
@@ -963,9 +964,7 @@ def value_loss(subject: Subject) -> Finding:
             value = subject.value(mb.agent, mb.batch["x"]).double()
         target, old = mb.batch["target"].double(), mb.batch.get("old_value", value).double()
         weight, eps = (
-            getattr(mb.args, "vf_coef", 1.0 if apart else 0.5)
-            / len(value)
-            * (2 if share == "the whole" else 1),
+            getattr(mb.args, "vf_coef", plain) / len(value) * (2 if share == "the whole" else 1),
             getattr(mb.args, "clip_coef", math.inf),
         )
         right = weight * value_slopes(value, target, old, eps if clip else math.inf)

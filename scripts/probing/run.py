@@ -284,8 +284,8 @@ def annealing(subject: Subject) -> Finding:
 
 @check("train")
 def optimiser(subject: Subject) -> Finding:
-    """One, whose memory goes on from update to update and stands in the checkpoint; Adam (A2C: RMSprop) without weight
-    decay, with the parameters of the trained network and no others."""
+    """There is one optimiser: its state carries over between updates and is in the checkpoint; Adam (A2C: RMSprop)
+    without weight decay, over the trained network's parameters only."""
     trace = subject.trace
     updates = [record for record in trace.stepped() if record["steps"]]
     for before, record in itertools.pairwise(updates):
@@ -612,8 +612,8 @@ def best_model(subject: Subject) -> Finding:
 
 @check("train")
 def resuming(subject: Subject) -> Finding:
-    """A finished run goes on with more steps: weights, statistics, optimiser, target network and, where it is saved,
-    the replay, in new environments; the learning rate and the optimiser's constants are those given beside it."""
+    """A finished run goes on with more steps: weights, statistics, optimiser, target network and a saved replay are
+    kept; the learning rate and the optimiser's constants are the new flags'."""
     kept = {"save_replay": True, "norm_reward": True}
     first, wrong = Trace(subject, **kept), {}
     flags = kept | {"resume": str(first.run_dir), "runs_dir": first.args.runs_dir}
