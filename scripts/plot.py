@@ -19,6 +19,7 @@ run folders the environments that are whole are drawn, the others are named, and
 their own, named by these flags; a seed that is there twice needs --duplicates.
 """
 
+import csv
 import re
 import sys
 from collections import Counter, defaultdict
@@ -45,6 +46,7 @@ from results import CLOCK, CURVE, EVALUATION, Row, curves_of, finals_of  # noqa:
 
 WORDS = {CURVE: "training return", EVALUATION: "evaluation return", "sps": "steps per second"}
 WORDS |= {"eval_return_mean": "evaluation return", "mean": "mean", "iqm": "interquartile mean"}
+WORDS |= {"noise": "noise on the action", "observation noise": "noise on the observation"}
 MOST = 6  # experiments in one panel
 FAMILIES = {  # first word or two of an exp_name: what figures call it, its colour on every page
     "ppo": ("PPO", "#0072B2"),
@@ -62,6 +64,7 @@ FAMILIES = {  # first word or two of an exp_name: what figures call it, its colo
     "reinforce": ("REINFORCE", "#E69F00"),
     "sb3": ("Stable-Baselines3", "#666666"),
     "sbx": ("SBX", "#000000"),
+    "rllib": ("RLlib", "#882255"),
     "ours": ("plainrl", "#0072B2"),
 }
 OTHERS = ("#882255", "#117733", "#332288", "#999933", "#AA4499", "#44AA99")
@@ -131,8 +134,10 @@ def shaded(colour: str, shade: float) -> tuple[float, ...]:
 
 
 def looks(exp_names, options: Options) -> dict[str, dict]:
-    """exp_name -> label, colour and line style: one colour an algorithm, variants in shades of it."""
+    """exp_name -> label, colour and line style: one colour an algorithm, variants in shades of it; in other colours if
+    there is no other algorithm."""
     labels = {name: display(name, options) for name in exp_names}
+    alone = len({family_of(name) for name in labels}) == 1 and len(set(labels.values())) > 2
     counts = Counter()
     drawn = {}
     for name in sorted(labels, key=lambda name: (labels[name], name)):
@@ -143,7 +148,10 @@ def looks(exp_names, options: Options) -> dict[str, dict]:
         counts["others"] += not family
         place = counts[colour]  # two families may share a colour
         counts[colour] += 1
-        look = {"label": labels[name], "color": shaded(colour, SHADES[place % len(SHADES)])}
+        shade = shaded(colour, SHADES[place % len(SHADES)])
+        if alone and family and place:
+            shade = OTHERS[place % len(OTHERS)]
+        look = {"label": labels[name], "color": shade}
         drawn[labels[name]] = look | {"linestyle": STYLES[place % len(STYLES)]}
     return {name: drawn[labels[name]] for name in sorted(labels)}
 
@@ -294,7 +302,7 @@ def draw_curves(
             axis.plot(x, middle, **look[name], lw=1.6)
             axis.fill_between(x, low, high, color=colour, alpha=0.5 / (1 + len(names)), lw=0)
         seeds = f"\n{len(curves[env_id, names[0]][0])} seeds" if len(set(counts)) > 1 else ""
-        axis.set_title(titles[env_id] + seeds)
+        axis.set_title(WORDS.get(titles[env_id], titles[env_id]) + seeds)
         if place % columns == 0:
             axis.set_ylabel(WORDS.get(options.metric, options.metric))
         if place + columns >= len(panels):
@@ -309,7 +317,7 @@ def draw_curves(
 
 def draw_rows(files: list[Path], panels: dict, over: str, caption: str, lacks: list[str]) -> None:
     """title -> [(label, colour, low, middle, high, dots, text), ...]: intervals one below the other, or without dots
-    bars with a whisker."""
+    bars with a whisker. Dots that would cover each other hang in a column."""
     lengths = [len(lines) for lines in panels.values()]
     figure, axes, columns = canvas(len(panels), most=3, height=0.6 + 0.25 * max(lengths))
     before = []
@@ -321,7 +329,12 @@ def draw_rows(files: list[Path], panels: dict, over: str, caption: str, lacks: l
                 axis.set_xlim(0, 1.4 * max(line[4] for line in lines))
                 axis.xaxis.set_major_formatter(short_steps)
             else:
-                axis.plot(dots, [height + 0.25] * len(dots), "o", color=colour, alpha=0.5, ms=3)
+                ends = [x for line in lines for x in line[5]]
+                width = (max(ends) - min(ends) or 1.0) / 80
+                places = [round(dot / width) for dot in dots]
+                ranks = [places[:i].count(place) for i, place in enumerate(places)]
+                heights = [height + 0.2 + 0.06 * rank for rank in ranks]
+                axis.plot(dots, heights, "o", color=colour, ms=2.5, mec="white", mew=0.3)
                 axis.plot([low, high], [height] * 2, color=colour, lw=2.5)
                 axis.plot(middle, height, "|", color=colour, ms=11, mew=2)
             axis.annotate(text, (high, height), va="center", size=8)
@@ -330,7 +343,7 @@ def draw_rows(files: list[Path], panels: dict, over: str, caption: str, lacks: l
         if place % columns and labels == before:
             axis.set_yticklabels([])
         before = labels
-        axis.set_ylim(len(lines) - 0.4, -0.6)
+        axis.set_ylim(len(lines) - 0.2, -0.6)
         axis.grid(axis="y", visible=False)
         axis.locator_params(axis="x", nbins=4)
         axis.set_title(title)
@@ -500,6 +513,17 @@ def write_set(stem: Path, rows: list[Row], score: str, lacks: list[str], options
     print(f"# {stem}\n\n{stem.with_name(f'{stem.name}.md').read_text()}")
 
 
+def labelled(home: Path, name: str, exp_names: set[str], options: Options) -> Options:
+    """The options, and behind --labels what labels.csv (set,exp_name,label) in the set's folder calls its runs."""
+    file = home / "labels.csv"
+    if not file.is_file():
+        return options
+    with file.open(newline="") as lines:
+        rows = [row for row in csv.DictReader(lines) if row["set"] == name]
+    more = (f"{row['exp_name']}={row['label']}" for row in rows if row["exp_name"] in exp_names)
+    return replace(options, labels=(*options.labels, *more))
+
+
 def check_set(name: str, rows: list[Row], options: Options) -> None:
     metrics = {row.metric for row in rows}
     check(options.metric in (CURVE, *metrics), f"{name} has no {options.metric} (--metric)")
@@ -556,7 +580,7 @@ def main(options: Options) -> None:
         name = label.rpartition("=")[0]  # the text has no "=" of its own
         words = f"--labels {label}: no run is of {name}, but of {', '.join(sorted(names))}"
         check(name in names, words)
-    ready, failed = [], False
+    ready, failed, given = [], False, options
     for file, rows, left_out in sets:
         rows, score = results.select(file.stem, rows, options, left_out)
         rows, lacks, refused = results.refuse(file.stem, rows, score, left_out, options)
@@ -568,6 +592,7 @@ def main(options: Options) -> None:
         raise SystemExit(1)
     for file, rows, score, lacks in ready:
         home = file.parent.parent if file.parent.name == "results" else file.parent
+        options = labelled(home, file.stem, {row.exp_name for row in rows}, given)
         if rows and options.figure:
             curves = summarise(rows, options)
             check(curves, f"{file.stem} has no {options.metric}")

@@ -949,6 +949,29 @@ def test_published_tables(file, tmp_path):
     assert (published / f"{file.stem}_{kind}.png").is_file()
 
 
+def test_labels_beside_the_results(tmp_path):
+    """Would break: a figure with an exp_name where labels.csv has words for it; words of another set."""
+    (tmp_path / "labels.csv").write_text(
+        "set,exp_name,label\none,a-x=1,the first\ntwo,a-x=1,the second\none,gone,nobody\n"
+    )
+    options = plot.Options((), labels=("b=by hand",))
+    found = plot.labelled(tmp_path, "one", {"a-x=1", "b"}, options)
+    assert plot.display("a-x=1", found) == "the first" and plot.display("b", found) == "by hand"
+    assert found.labels == ("b=by hand", "a-x=1=the first")
+    assert plot.labelled(tmp_path / "none", "one", {"a-x=1"}, options) is options
+
+
+def test_one_algorithm_alone_has_several_colours():
+    """Would break: variants that only their dashes tell apart."""
+    names = ["ppo_penalty", "ppo_penalty-a", "ppo_penalty-b"]
+    colours = {
+        tuple(np.ravel(look["color"])) for look in plot.looks(names, plot.Options(())).values()
+    }
+    assert len(colours) == 3 and any(isinstance(c[0], str) for c in colours)
+    both = plot.looks([*names, "ppo_continuous"], plot.Options(()))
+    assert not any(isinstance(look["color"], str) for look in both.values())  # shades of two
+
+
 def test_tables_in_the_documentation():
     """Would break: a row typed by hand into a page, or left behind when the runs were done again."""
     tables = [*(ROOT / "benchmarks" / "curves").glob("*.md"), ROOT / "benchmarks/rpo_study.md"]
