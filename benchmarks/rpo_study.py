@@ -1,4 +1,4 @@
-"""Questions 1 to 4 and 6 to 13 of docs/rpo.md's second edition, answered from its runs: Markdown tables, and figures.
+"""Questions 1 to 4 and 6 to 13 of benchmarks/rpo_predictions.md, from their runs: Markdown tables and figures.
 
     python benchmarks/rpo_study.py FILE.csv ...       # which files: docs/rpo.md's last section
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# PPO on Pong as it is, and with one of the notes' mistakes each (docs/atari-leads.md): copies of ppo_atari.py with a line
+# PPO on Pong as it is, and with one of three mistakes each (docs/atari-leads.md): copies of ppo_atari.py with a line
 # changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1175,7 +1175,7 @@ def test_tables_of_results():
     named = {"PPO": "ppo_continuous", "RND without its bonus": "ppo_rnd-no-bonus"}
     named |= {
         "RND": "ppo_rnd",
-        'RND, first weights as for two numbers ("any dimension" in the picture)': "rnd_any_dimension",
+        "RND with larger first weights, as for two numbers": "rnd_any_dimension",
         "ICM": "ppo_icm",
     }
     arms = table("docs/curiosity.md", 2)

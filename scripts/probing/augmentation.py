@@ -203,8 +203,8 @@ class Once:
 
 @check("update", of="continuous drac", follows="density clipping value-loss")
 def augmentation_loss(subject: Subject) -> Finding:
-    """With a factor of 0.5, --aug-coef 3 and nothing else in the loss: the gradient of 3 (KL[pi(x) || pi(x / 2)] +
-    (V(x) - V(x / 2))^2) in float64, where none flows into pi(x) and V(x)."""
+    """With a factor of 0.5, --aug-coef 3 and nothing else in the loss: the gradient of 3 times the KL of pi(x) and
+    pi(x / 2) plus (V(x) - V(x / 2))^2, in float64, where none flows into pi(x) and V(x)."""
     once, agent = Once(subject, aug_coef=3.0, update_epochs=1, **HALF), subject.agent().double()
     x, std = once.minibatches[0].double(), agent.actor_logstd.exp()
     mean, value, scaled, scaled_value = (
