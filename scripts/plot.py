@@ -11,6 +11,7 @@ on request NAME_minutes (--minutes), NAME_aggregate and NAME_profile (--normalis
 NAME.md has the tables, NAME_scores.csv and NAME_comparisons.csv all of their columns.
 
 Intervals, tests and "too few to test": compare.py. What is read, and the clock of --minutes: results.py.
+Figures call an experiment what --labels says, or labels.csv (set,exp_name,label) in the folder above curves/.
 
 A set is incomplete where a run has no summary.json of its last arguments, where a run that a sweep declared
 (sweep.json) is missing, where two exp_names of an environment have different seeds, or where a score is not finite. Of
