@@ -520,7 +520,7 @@ def labelled(home: Path, name: str, exp_names: set[str], options: Options) -> Op
     if not file.is_file():
         return options
     with file.open(newline="") as lines:
-        rows = [row for row in csv.DictReader(lines) if row["set"] == name]
+        rows = [row for row in csv.DictReader(lines) if row.get("set") == name]  # or another's file
     more = (f"{row['exp_name']}={row['label']}" for row in rows if row["exp_name"] in exp_names)
     return replace(options, labels=(*options.labels, *more))
 

@@ -959,6 +959,8 @@ def test_labels_beside_the_results(tmp_path):
     assert plot.display("a-x=1", found) == "the first" and plot.display("b", found) == "by hand"
     assert found.labels == ("b=by hand", "a-x=1=the first")
     assert plot.labelled(tmp_path / "none", "one", {"a-x=1"}, options) is options
+    (tmp_path / "labels.csv").write_text("picture,class\n1.png,cat\n")  # somebody else's
+    assert plot.labelled(tmp_path, "one", {"a-x=1"}, options).labels == options.labels
 
 
 def test_one_algorithm_alone_has_several_colours():
