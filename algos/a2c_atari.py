@@ -80,7 +80,7 @@ class Args:
                 raise ValueError(f"--{name.replace('_', '-')} {value} is not in [{least}, {most}]")
         batch_size = self.num_envs * self.num_steps
         if self.num_steps < 2 or batch_size > min(self.total_timesteps, 2**33 // (4 * 84 * 84)):
-            raise ValueError("--num-steps: at least 2; a rollout: --total-timesteps, and 8 GiB")
+            raise ValueError("--num-steps: at least 2; rollouts within --total-timesteps and 8 GiB")
         if self.fire_on_life_loss and not self.terminal_on_life_loss:  # values nobody learns
             raise ValueError("--no-terminal-on-life-loss needs --no-fire-on-life-loss")
 

@@ -84,7 +84,7 @@ class Args:
                 raise ValueError(f"--{name.replace('_', '-')} {value} is not in [{least}, {most}]")
         batch_size = self.num_envs * self.num_steps
         if self.num_steps < 5 or batch_size > min(self.total_timesteps, 2**33 // (4 * 84 * 84)):
-            raise ValueError("--num-steps: at least 5; a rollout: --total-timesteps, and 8 GiB")
+            raise ValueError("--num-steps: at least 5; rollouts within --total-timesteps and 8 GiB")
         if batch_size % self.num_minibatches or batch_size == self.num_minibatches:
             raise ValueError(f"--num-minibatches must cut {batch_size} steps in equal parts of 2+")
         if self.fire_on_life_loss and not self.terminal_on_life_loss:  # values nobody learns

@@ -326,7 +326,7 @@ def train(args: Args, stop=()) -> dict:
     parts = getattr(envs.single_observation_space, "spaces", {"obs": envs.single_observation_space})
     for name, space in {**parts, "action": envs.single_action_space}.items():
         if not isinstance(space, gym.spaces.Box):
-            sys.exit(f"--env-id {args.env_id}: {name} {space} is no Box; for Discrete: ppo.py")
+            sys.exit(f"--env-id {args.env_id}: {name} {space} is no Box: wrap it; Discrete: ppo.py")
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     agent = Agent(next_obs.shape[1], envs.single_action_space, args).to(device)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)

@@ -324,7 +324,7 @@ def train(args: Args, stop=()) -> dict:
     parts = getattr(envs.single_observation_space, "spaces", {"obs": envs.single_observation_space})
     for name, space in {**parts, "action": envs.single_action_space}.items():
         if not isinstance(space, gym.spaces.Box):
-            sys.exit(f"--env-id {args.env_id}: {name} {space} is no Box; for Discrete: ppo.py")
+            sys.exit(f"--env-id {args.env_id}: {name} {space} is no Box: wrap it; Discrete: ppo.py")
     if not envs.single_action_space.is_bounded():  # Squash: tanh needs both bounds
         sys.exit(f"--env-id {args.env_id}: infinite action bounds; ppo_continuous.py takes them")
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
