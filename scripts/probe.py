@@ -22,6 +22,7 @@ from pathlib import Path
 import tyro
 from common import check, one_line
 from probing import CHECKS
+from probing.environments import in_this_process
 from probing.subject import RETURNS, Skip, Subject, seed_everything
 
 VERDICTS = ("broken", "differs", "could not check", "passes")
@@ -55,7 +56,8 @@ def run_check(subject: Subject, name: str) -> Result | None:
     section = subject.returns_name if entry.section in RETURNS else entry.section
     seed_everything(subject.seed)
     try:
-        finding = asdict(entry.function(subject))
+        with in_this_process():
+            finding = asdict(entry.function(subject))
     except Skip:
         return None
     except (Exception, SystemExit) as error:

@@ -3,9 +3,11 @@
 Importing this registers them as Probe{name}-v0; with four actions in place of a continuous one, as
 Probe{name}Discrete-v0; and so and in pictures, as Probe{name}Pixels-v0. AtariVector plays these as Atari games."""
 
+import contextlib
 import itertools
 import zlib
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import gymnasium as gym
 import numpy as np
@@ -29,6 +31,7 @@ class Protocol(gym.Env):
         self.protocol, self.seeds, self.episode, self.number = [], [], -1, next(Protocol.born)
 
     def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)  # wrappers may draw from its generator
         if seed is not None:
             self.seeds.append(seed)
             self.number = seed
@@ -102,17 +105,19 @@ class Small(gym.Env):
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.steps, self.obs = 0, self.first()
-        return np.array([self.obs], dtype=np.float32), {}
+        return self.show(), {}
+
+    def show(self) -> np.ndarray:
+        return np.array([self.obs], dtype=np.float32)
 
     def first(self) -> float:
         return 0.0
 
     def step(self, action):
-        self.steps += 1
-        reward, self.obs = self.outcome(float(np.ravel(action)[0]))
+        self.steps, self.action = self.steps + 1, float(np.ravel(action)[0])
+        reward, self.obs = self.outcome(self.action)
         done = self.steps == self.length
-        obs = np.array([self.obs], dtype=np.float32)
-        return obs, reward, done and not self.truncates, done and self.truncates, {}
+        return self.show(), reward, done and not self.truncates, done and self.truncates, {}
 
 
 class Constant(Small):
@@ -158,13 +163,8 @@ class Aim(Shown):
 class Far(Aim):
     """Aim, seen through an offset of 1000 and a scale of 100."""
 
-    def reset(self, *, seed=None, options=None):
-        obs, info = super().reset(seed=seed)
-        return obs * 100 + 1000, info
-
-    def step(self, action):
-        obs, *rest = super().step(action)
-        return obs * 100 + 1000, *rest
+    def show(self):
+        return super().show() * 100 + 1000
 
 
 class Endless(Shown):
@@ -207,15 +207,12 @@ class Told(Small):
 class Drift(Aim):
     """Aim, while the mean of the observations drifts by 0.012 an episode."""
 
-    def reset(self, *, seed=None, options=None):
-        obs, info = super().reset(seed=seed)
+    def first(self):
         self.born += 1
-        self.offset = 0.012 * self.born
-        return obs + self.offset, info
+        return super().first()
 
-    def step(self, action):
-        obs, *rest = super().step(action)
-        return obs + self.offset, *rest
+    def show(self):
+        return super().show() + 0.012 * self.born
 
 
 class LifeLost(Small):
@@ -276,12 +273,13 @@ DISCRETE = {name: lambda cls=cls: Choices(cls()) for name, cls in WORLDS.items()
 DISCRETE |= {
     name: lambda cls=cls: Choices(Hit(cls())) for name, cls in (("Better", Better), ("Aim", Aim))
 }
+OPTIONS = {"disable_env_checker": True, "max_episode_steps": 1000}  # no episode is so long
 for name, make in (WORLDS | {"Protocol": Protocol}).items():
-    gym.register(f"Probe{name}-v0", entry_point=make, disable_env_checker=True)
+    gym.register(f"Probe{name}-v0", entry_point=make, **OPTIONS)
 for name, make in DISCRETE.items():
-    gym.register(f"Probe{name}Discrete-v0", entry_point=make, disable_env_checker=True)
+    gym.register(f"Probe{name}Discrete-v0", entry_point=make, **OPTIONS)
     pixels = lambda make=make: Pictures(make())  # noqa: E731
-    gym.register(f"Probe{name}Pixels-v0", entry_point=pixels, disable_env_checker=True)
+    gym.register(f"Probe{name}Pixels-v0", entry_point=pixels, **OPTIONS)
 
 
 # ---- pixels --------------------------------------------------------------------------------------------------------
@@ -369,3 +367,18 @@ class AtariVector(gym.vector.VectorEnv):
                 obs.append(seen)
         self.done = ends[0] | ends[1]
         return np.stack(obs), rewards, ends[0].copy(), ends[1].copy(), self.info()
+
+
+class Synchronous(gym.vector.SyncVectorEnv):
+    """Stands in for AsyncVectorEnv: in other processes the environments would keep their protocols to themselves."""
+
+    def __init__(self, env_fns, **options):
+        known = ("copy", "observation_mode", "autoreset_mode")
+        super().__init__(env_fns, **{name: options[name] for name in known if name in options})
+
+
+@contextlib.contextmanager
+def in_this_process():
+    """What makes an AsyncVectorEnv in here, or imports it, gets Synchronous."""
+    with patch.object(gym.vector, "AsyncVectorEnv", Synchronous):
+        yield

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from probing.environments import Choices, stack
-from probing.subject import Finding, Recorder, Subject, broken, check, differs, passes
+from probing.subject import Finding, Recorder, Subject, broken, check, differs, passes, rows_of
 
 # What is seen in the environments, as the numbers since the reset: the last of them alone, or, of pixels, a stack.
 START, LATER, LEFT, RIGHT = [0.0], [0.0, 1.0], [-1.0], [1.0]
@@ -52,23 +52,68 @@ def learn(
     # the noise of RPO, RAD and DrAC is the algorithm: here it is on
     noise = ("rpo_alpha", "amplitude_low", "amplitude_high", "aug_coef")
     given = settings(subject) | {name: getattr(module.Args, name, None) for name in noise} | flags
-    agents, evaluate = [], module.evaluate
+    agents, evaluate, make_envs = [], module.evaluate, module.make_envs
+    pixels, shown = "pixels" in subject.kinds, {}  # what the file's wrappers make of observations
+
+    def spied_envs(*a, **k):
+        made = make_envs(*a, **k)
+        if not pixels:
+            watch(*made[:2], shown)
+        return made
 
     def spy(agent, *a, **k):
         agents.append(agent)
         return evaluate(agent, *a, **k)
 
-    with patch.object(module, "evaluate", spy), patch.object(module, "SummaryWriter", Recorder):
+    spies = {"make_envs": spied_envs, "evaluate": spy, "SummaryWriter": Recorder}
+    with patch.multiple(module, **spies):
         subject.train(module, subject.args(module, env_id=f"Probe{name}-v0", **given))
-    pixels = "pixels" in subject.kinds
-    obs = [
-        stack(*history) if pixels else np.array(history[-1:], np.float32) for history in histories
-    ]
+    if pixels:
+        obs = [stack(*history) for history in histories]
+    else:
+        obs = [wrapped(history[-1], shown) for history in histories]
     with torch.no_grad():
         x = subject.seen(agents[-1], np.stack(obs))
         best = subject.best(agents[-1], np.stack(obs)).numpy()
-        actions = best[:, 0] if "continuous" in subject.kinds else np.array(Choices.values)[best]
+        if "continuous" in subject.kinds:
+            actions = received(subject, module, name, best)
+        else:
+            actions = np.array(Choices.values)[best]
         return subject.value(agents[-1], x).numpy(), actions
+
+
+def watch(envs, obs, shown: dict) -> None:
+    """Keeps what an agent first saw of each of the environment's own observations, one number each."""
+    step, games = envs.step, [env.unwrapped for env in envs.unwrapped.envs]
+
+    def note(obs) -> None:
+        for game, row in zip(games, rows_of(obs, flat=True)):
+            shown.setdefault(round(float(game.show()[0]), 4), row)
+
+    def spied_step(actions):
+        made = step(actions)
+        note(made[0])
+        return made
+
+    envs.step = spied_step
+    note(obs)
+
+
+def wrapped(number: float, shown: dict) -> np.ndarray:
+    """The environment's own observation, as the file's wrappers would show it: as they did show the nearest one."""
+    plain = np.array([number], np.float32)
+    nearest = min(shown, key=lambda seen: abs(seen - number))
+    row = shown[nearest]
+    return plain if row.shape == (1,) and abs(float(row[0]) - nearest) < 1e-3 else row
+
+
+def received(subject: Subject, module, name: str, actions: np.ndarray) -> np.ndarray:
+    """(n,): what the environment itself gets of the actions (n, 1), through the file's wrappers."""
+    args = subject.args(module, env_id=f"Probe{name}-v0")
+    envs = module.make_envs(args, "gymnasium", len(actions), 7)[0]
+    games = [env.unwrapped for env in envs.unwrapped.envs]
+    envs.step(actions)
+    return np.array([game.action for game in games])
 
 
 def learns(

@@ -345,24 +345,24 @@ def action_frequencies(subject: Subject) -> Finding:
 
 @check("Agent", of="continuous")
 def bounds(subject: Subject) -> Finding:
-    """Draws through to_env keep to [-0.5, 0.8], as clipped or squashed ones."""
-    agent = subject.agent()
+    """Draws through to_env keep to the action space, as clipped or squashed ones."""
+    agent, space = subject.agent(), subject.trace.action_space
+    low, high = torch.from_numpy(space.low.ravel()), torch.from_numpy(space.high.ravel())
     with torch.no_grad():
         action = subject.act(agent, subject.observations(600))[0]
         ours = np.asarray(agent.to_env(action)).reshape(len(action), -1)
     measured = f"{ours.min():.2f} to {ours.max():.2f}"
-    if ours.min() < -0.5001 or ours.max() > 0.8001:
-        return broken(
-            measured, "within -0.50 and 0.80", "what the environment gets leaves the action space"
-        )
-    clipped, squashed = action.clamp(-0.5, 0.8), -0.5 + 1.3 * (action.tanh() + 1) / 2
+    expected = f"within {low.min():.2f} and {high.max():.2f}"
+    if (ours < low.numpy() - 1e-4).any() or (ours > high.numpy() + 1e-4).any():
+        return broken(measured, expected, "what the environment gets leaves the action space")
+    clipped, squashed = action.clamp(low, high), low + (high - low) * (action.tanh() + 1) / 2
     if min(largest(ours, clipped), largest(ours, squashed)) > 1e-3:
         return differs(
             measured,
             "clipped or squashed",
             "the environment gets neither the clipped nor the squashed action",
         )
-    return passes(measured, "within -0.50 and 0.80")
+    return passes(measured, expected)
 
 
 @check("Agent", of="normaliser")
@@ -371,9 +371,10 @@ def normaliser(subject: Subject) -> Finding:
     agent = subject.agent()
     if not hasattr(agent, "obs_rms"):
         raise Skip
-    agent.obs_rms.mean += torch.tensor([3.0, -2.0, 0.5])
-    agent.obs_rms.var += torch.tensor([8.0, -0.75, 99.0])
-    obs = 30 * torch.randn(200, 3)
+    size = agent.obs_rms.mean.numel()
+    agent.obs_rms.mean += torch.tensor([3.0, -2.0, 0.5]).repeat(size)[:size]
+    agent.obs_rms.var += torch.tensor([8.0, -0.75, 99.0]).repeat(size)[:size]
+    obs = 30 * torch.randn(200, size)
     kept, mean, var = obs.clone(), agent.obs_rms.mean.double(), agent.obs_rms.var.double()
     ours = agent.normalize(obs).double()
     if not torch.equal(obs, kept):
@@ -1164,6 +1165,7 @@ def found_rows(trace: Trace, of: str = "minibatches"):
 def stored_actions(subject: Subject) -> Finding:
     """What the environment got is the stored action through to_env; unclipped, it leaves the bounds now and then."""
     trace, worst, beyond, draws = subject.trace, 0.0, 0, 0
+    space = trace.action_space
     for batch, expected, here, record, _ in found_rows(trace):
         action, played = batch["action"], expected["action"][here]
         if "discrete" in subject.kinds:
@@ -1174,8 +1176,10 @@ def stored_actions(subject: Subject) -> Finding:
         )
         with torch.no_grad():
             drawn = subject.act(record["agent"], batch["x"])[0]
+        low = torch.from_numpy(space.low.ravel()) - 1e-4
+        high = torch.from_numpy(space.high.ravel()) + 1e-4
         beyond, draws = (
-            n + int(((a < -0.5001) | (a > 0.8001)).any(1).sum())
+            n + int(((a < low) | (a > high)).any(1).sum())
             for n, a in ((beyond, action), (draws, drawn))
         )
     measured = f"error {worst:.1e}, {beyond} beyond the bounds"
@@ -1417,14 +1421,13 @@ def observation_statistics(subject: Subject) -> Finding:
     if not hasattr(trace.first, "obs_rms"):
         raise Skip
     found = {name: [] for name in ("ours", "right", "with resets", "ahead", "mean")}
-    seen, every = np.zeros((0, 3)), np.zeros((0, 3))
+    size = trace.truth[0]["obs"].shape[-1]
+    seen, every = np.zeros((0, size)), np.zeros((0, size))
 
     def moments(rows) -> np.ndarray:
-        return (
-            np.concatenate([rows.mean(0), rows.var(0)])
-            if len(rows)
-            else np.array([0.0] * 3 + [1.0] * 3)
-        )
+        if len(rows):
+            return np.concatenate([rows.mean(0), rows.var(0)])
+        return np.array([0.0] * size + [1.0] * size)
 
     counts = []
     for record, truth in zip(trace.updates, trace.truth):
@@ -1434,7 +1437,7 @@ def observation_statistics(subject: Subject) -> Finding:
         found["with resets"].append(moments(every))
         counts.append((int(rms.count), len(seen), len(every)))
         seen = np.concatenate([seen, truth["obs"][truth["valid"]]])
-        every = np.concatenate([every, truth["obs"].reshape(-1, 3)])
+        every = np.concatenate([every, truth["obs"].reshape(-1, size)])
         found["ahead"].append(moments(seen))
     ours, right, resets, ahead = (
         np.stack(found[name]) for name in ("ours", "right", "with resets", "ahead")
@@ -1447,7 +1450,7 @@ def observation_statistics(subject: Subject) -> Finding:
         return broken(measured, expected, "the normaliser takes in reset rows")
     if len({tuple(row) for row in ours[2:]}) == 1:
         return broken(measured, expected, "the normaliser is not updated any more")
-    if largest(ours[:, :3], right[:, :3]) < 1e-3 and error >= 1e-3:
+    if largest(ours[:, :size], right[:, :size]) < 1e-3 and error >= 1e-3:
         return broken(
             measured, expected, "the variance of the normaliser is not that of each observation"
         )

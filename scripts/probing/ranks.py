@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from probing.environments import in_this_process
 from probing.subject import Call, Finding, Subject, Unable, broken, check, differs, largest, passes
 
 PRELOAD = ["torch.distributed", "torch.utils.tensorboard", "torch._dynamo", "tyro", "tqdm"]
@@ -64,7 +65,8 @@ def as_rank(rank: int, size: int, port: int, pipe, work, arguments: tuple) -> No
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         try:
-            result = work(*arguments)
+            with in_this_process():
+                result = work(*arguments)
         except SystemExit as ended:
             result = {"exit": ended.code}
         except Exception as error:

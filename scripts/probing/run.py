@@ -28,6 +28,7 @@ from probing.subject import (
     memory,
     passes,
     scores,
+    witness,
 )
 
 
@@ -710,6 +711,17 @@ def constant_on_resume(
 @check("train", follows="reset-rows")
 def logging(subject: Subject) -> Finding:
     """Against the environments' protocols: raw rewards, reset rows count nowhere, an episode's end is included."""
+    finding = logged(subject, "raw")
+    if finding.verdict != "passes" and logged(subject, "reward").verdict == "passes":
+        return differs(finding.measured, finding.expected, WRAPPED)
+    return finding
+
+
+WRAPPED = "returns are of the rewards that a wrapper has changed, not of the environment's own"
+
+
+def logged(subject: Subject, rewards: str) -> Finding:
+    """The log against the protocols' raw rewards, or against those behind the file's wrappers."""
     trace = subject.trace if "ratio" in subject.kinds else subject.long_trace
     episodes, pending, waiting, wrong = [], [], 0, []
     longest = 0 if "ratio" in subject.kinds else 2000  # steps until an episode must be logged
@@ -720,7 +732,7 @@ def logging(subject: Subject) -> Finding:
     }
     for truth, steps in zip(trace.truth, trace.steps):
         for t, valid in enumerate(truth["valid"]):
-            totals += np.stack([truth["reward"][t] * valid, valid])
+            totals += np.stack([truth[rewards][t] * valid, valid])
             for n in np.flatnonzero(np.maximum(truth["terminated"][t], truth["truncated"][t])):
                 pending.append(tuple(totals[:, n]))
                 totals[:, n] = 0
@@ -859,22 +871,25 @@ def evaluation_returns(subject: Subject) -> Finding:
     """Returns and actions of the evaluation against the protocol: first episodes, by the policy's mode."""
     trace = subject.trace
     _, agent, ours = trace.evaluations[-1]
-    theirs, off, steps = [], 0.0, []
+    totals, off, steps = [], 0.0, []
     for env in trace.eval_envs:
-        total = 0.0
+        total = np.zeros(2)
         for row in env.protocol[1:]:
             steps.append(row)
-            total += row["reward"]
+            total += row["raw"], row["reward"]
             if row["terminated"] or row["truncated"]:
                 break
-        theirs.append(total)
-    error = largest(sorted(np.asarray(ours).tolist()), sorted(theirs))
+        totals.append(total)
+    error, wrapped = (
+        largest(sorted(np.asarray(ours).tolist()), sorted(total[i] for total in totals))
+        for i in (0, 1)
+    )
     if error > 1e-3:
-        return broken(
-            f"returns {error:.1e} off",
-            "below 1e-03",
-            "not the raw returns of each environment's first episode",
-        )
+        measured, expected = f"returns {error:.1e} off", "below 1e-03"
+        if wrapped < 1e-3:
+            return differs(measured, expected, WRAPPED)
+        mistake = "not the raw returns of each environment's first episode"
+        return broken(measured, expected, mistake)
     if "draws" in subject.kinds and "atari" in subject.kinds:
         return passes("returns as played")
     with torch.no_grad():
@@ -911,9 +926,9 @@ def played(subject: Subject, epsilon: float | None, what: str, **how) -> Finding
         agent.args = args
     backend = [] if "pixels" in subject.kinds else ["gymnasium"]
     envs, obs, *_ = module.make_envs(args, *backend, 100, 7)
-    games = envs.unwrapped.envs
+    games = witness(envs, obs, hasattr(module, "flatten"))
     subject.trace.names["evaluate"](agent, envs, obs, **how)
-    rows = [row for env in games for row in env.unwrapped.protocol[1:] if not row["reset"]][:400]
+    rows = [row for env in games for row in env.protocol[1:] if not row["reset"]][:400]
     off = variance = 0.0
     for i in range(0, len(rows), 50):
         part = rows[i : i + 50]

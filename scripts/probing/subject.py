@@ -22,7 +22,7 @@ from common import load
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from probing.actors import actors_here
-from probing.environments import DISCRETE, AtariVector
+from probing.environments import DISCRETE, AtariVector, in_this_process
 
 NUM_ACTIONS = 4  # of all discrete environments here
 ATARI_ID = "BreakoutNoFrameskip-v4"  # what a file for Atari is told that it plays
@@ -135,7 +135,8 @@ def largest(a, b) -> float:
     a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if a.shape != b.shape:
         return math.inf
-    error = np.abs(a - b) / np.maximum(1, np.abs(b))
+    with np.errstate(invalid="ignore"):  # equal infinities
+        error = np.where(a == b, 0.0, np.abs(a - b) / np.maximum(1, np.abs(b)))
     return float(np.max(np.where(np.isnan(error), math.inf, error), initial=0.0))
 
 
@@ -201,7 +202,8 @@ class Subject:
 
     def load(self):
         """A fresh module each time: what one check patches never reaches another."""
-        return load(self.file, f"{self.file.stem}_{next(self.count)}")
+        with in_this_process():
+            return load(self.file, f"{self.file.stem}_{next(self.count)}")
 
     @cached_property
     def module(self):
@@ -429,24 +431,81 @@ class Subject:
             return self.outputs(agent, x)[0].argmax(-1)
         if hasattr(agent, "actor_mean"):
             return torch.from_numpy(np.asarray(agent.to_env(agent.actor_mean(x))))
-        shown = Shown(len(obs))  # whatever the file's evaluation plays
-        self.trace.names["evaluate"](agent, shown, np.asarray(obs, np.float32))
+        obs = np.asarray(obs, np.float32)
+        shown = Shown(len(obs), obs)  # whatever the file's evaluation plays
+        self.trace.names["evaluate"](agent, shown, obs)
         return torch.from_numpy(np.asarray(shown.action))
 
 
 class Shown:
     """Stands in for a vector environment: keeps the first action, and ends."""
 
-    def __init__(self, num_envs: int):
-        self.num_envs, self.action = num_envs, None
+    def __init__(self, num_envs: int, obs: np.ndarray):
+        self.num_envs, self.action, self.obs = num_envs, None, obs
 
     def step(self, action):
         self.action = action if self.action is None else self.action
         ends = np.ones(self.num_envs, bool)
-        return np.zeros((self.num_envs, 3), np.float32), np.zeros(self.num_envs), ends, ~ends, {}
+        return self.obs, np.zeros(self.num_envs), ends, ~ends, {}
 
     def close(self):
         pass
+
+
+class Witness:
+    """One environment as the file's agent knows it, behind all wrappers: a protocol of what they gave and got. Beside
+    it stand the seeds and the raw rewards, of the environment itself."""
+
+    def __init__(self, env, obs):
+        self.env, self.seeds, self.protocol, self.read = env, env.seeds, [], 0
+        self.note(None, obs)
+
+    def note(self, action, obs, reward=0.0, terminated=False, truncated=False):
+        """The next row; without an action a reset."""
+        own, self.read = self.env.protocol[self.read :], len(self.env.protocol)
+        row = {"reset": action is None, "action": action, "reward": float(reward)}
+        row |= {"obs": self.protocol[-1]["next_obs"] if self.protocol else None, "next_obs": obs}
+        row |= {"terminated": bool(terminated), "truncated": bool(truncated)}
+        row["raw"] = sum(one["reward"] for one in own)
+        row["life_lost"] = any(one["life_lost"] for one in own)
+        self.protocol.append(row)
+
+
+def rows_of(obs, flat: bool) -> np.ndarray:
+    """Observations (n, ...), or a dictionary of such; flat: (n, obs_dim) float32, but for pictures."""
+    if isinstance(obs, dict):
+        return np.concatenate([rows_of(obs[key], flat) for key in sorted(obs)], axis=1)
+    obs = np.array(obs)
+    if not flat or obs.dtype == np.uint8:
+        return obs
+    return obs.reshape(len(obs), -1).astype(np.float32)
+
+
+def witness(envs, obs, flat: bool) -> list[Witness]:
+    """Of each environment in a vector environment that has just given its first observations."""
+    step, reset = envs.step, envs.reset
+    found = [
+        Witness(env.unwrapped, row) for env, row in zip(envs.unwrapped.envs, rows_of(obs, flat))
+    ]
+    ended = np.zeros(envs.num_envs, bool)
+
+    def spied_reset(*a, **k):
+        obs, info = reset(*a, **k)
+        ended[:] = False
+        for one, row in zip(found, rows_of(obs, flat)):
+            one.note(None, row)
+        return obs, info
+
+    def spied_step(actions):
+        obs, *rest, info = step(actions)
+        given = [None if end else np.array(action) for end, action in zip(ended, actions)]
+        for one, action, *row in zip(found, given, rows_of(obs, flat), *rest):
+            one.note(action, *row)
+        ended[:] = rest[1] | rest[2]
+        return obs, *rest, info
+
+    envs.step, envs.reset = spied_step, spied_reset
+    return found
 
 
 def scores(agent: nn.Module) -> torch.Tensor:
@@ -587,7 +646,8 @@ class Trace:
 
     def spy_envs(self, *a, **k):
         made = self.names["make_envs"](*a, **k)
-        step, reset, vector = made[0].step, made[0].reset, made[0].unwrapped
+        found = witness(*made[:2], hasattr(self.module, "flatten"))
+        step, reset = made[0].step, made[0].reset
         ended, paid = np.zeros(made[0].num_envs, bool), 0.0
 
         def spied_reset(*a, **k):
@@ -607,7 +667,8 @@ class Trace:
         training = made[0].num_envs == self.args.num_envs
         if training and not any(len(envs) == self.args.num_envs for envs, _ in self.envs):
             made[0].step, made[0].reset = spied_step, spied_reset
-        self.envs.append(([env.unwrapped for env in vector.envs], made[1]))
+            self.action_space = made[0].single_action_space
+        self.envs.append((found, made[1]))
         return made
 
     def spy_returns(self, *a, **k):
@@ -776,7 +837,7 @@ class Trace:
             if episodes:  # each rollout starts with a reset
                 protocols = [protocol[1:] for protocol in protocols]
             rows, protocols = list(zip(*(p[:T] for p in protocols))), [p[T:] for p in protocols]
-            kinds = ("obs", "next_obs", "reward", "terminated", "truncated", "life_lost")
+            kinds = ("obs", "next_obs", "reward", "raw", "terminated", "truncated", "life_lost")
             truth = {key: np.array([[row[key] for row in line] for line in rows]) for key in kinds}
             truth["valid"] = np.array([[not row["reset"] for row in line] for line in rows])
             for t, valid in enumerate(truth["valid"]):  # what the step returned
@@ -832,6 +893,9 @@ class Trace:
 
     def find(self, of: str) -> list[np.ndarray]:
         """For each expected row of each update the row of the file's batch with the same x, -1 where there is none."""
+        for expected in self.expected:
+            if len({row.tobytes() for row in expected["x"]}) < len(expected["x"]):
+                raise Unable("some states look the same to the agent")
         found = [
             nearest(expected["x"], sketch(self.batch(record, of)["x"]))
             for expected, record in zip(self.expected, self.updates)
