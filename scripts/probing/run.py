@@ -27,6 +27,7 @@ from probing.subject import (
     largest,
     memory,
     passes,
+    rows_of,
     scores,
     witness,
 )
@@ -478,7 +479,8 @@ def target_kl(subject: Subject) -> Finding:
     """With --target-kl 0.0001 and 5 epochs: the number of minibatches of every update."""
     if not hasattr(subject.module.Args, "target_kl"):
         raise Skip
-    trace, wrong, cut = Trace(subject, target_kl=1e-4, update_epochs=5), 0, 0
+    flags = {"target_kl": 1e-4, "update_epochs": 5, "learning_rate": 1e-3}
+    trace, wrong, cut = Trace(subject, **flags), 0, 0
     per_epoch = trace.args.num_minibatches
     for record in trace.updates:
         parts = record["minibatches"]
@@ -817,6 +819,27 @@ def seeds(subject: Subject) -> Finding:
         question = "two values of --seed share environments of the evaluation"
         return differs("some are the same", "all different", question)
     return passes("all different")
+
+
+@check("make_envs")
+def statistics_of_wrappers(subject: Subject) -> Finding:
+    """Environments that were played for a while, and new ones, show and pay the same after the same seed."""
+    module, backend = subject.load(), [] if "pixels" in subject.kinds else ["gymnasium"]
+    args, seen = subject.args(module, env_id="ProbeShown-v0"), []
+    for steps in (40, 0):
+        envs = module.make_envs(args, *backend, 4, 7)[0]
+        space = envs.single_action_space
+        action = np.zeros((4, *space.shape), space.dtype)
+        for _ in range(steps):
+            envs.step(action)
+        obs, _ = envs.reset(seed=11)
+        seen.append((rows_of(obs, flat=True), envs.step(action)[1]))
+        envs.close()
+    error = max(largest(*pair) for pair in zip(*seen))
+    if error < 1e-3:
+        return passes(f"error {error:.1e}", "below 1e-03")
+    question = "a wrapper keeps statistics, without which evaluations and resumed runs start"
+    return differs(f"error {error:.1e}", "below 1e-03", question)
 
 
 @check("train")
