@@ -107,7 +107,7 @@ def draw(file: Path, rows: list[Row]) -> None:
     axis.xaxis.set_minor_locator(plt.NullLocator())
     axis.invert_xaxis()
     axis.invert_yaxis()
-    axis.set_xlabel("return, evaluation; tick and bar: mean and 95 % interval")
+    axis.set_xlabel("return, log scale; tick and bar: mean and 95 % interval")
     axis.spines[["top", "right"]].set_visible(False)
     figure.savefig(file, dpi=200)
 

@@ -175,8 +175,8 @@ def draw(file: Path, runs: list[dict], ours: str) -> None:
         axis.set_xlabel("minutes of training")
     counts = Counter((run["env_id"], run["exp_name"]) for run in runs).values()
     seeds = " to ".join(map(str, sorted({min(counts), max(counts)})))
-    words = "a dot: there, by the mean of its last steps; a peer ends there or gives up"
-    caption = f"All runs, {seeds} seeds a side; {words}"
+    words = "A dot: the mean of its last steps has reached the return. Peers stop there or give up."
+    caption = f"Every run, {seeds} seeds a side. {words}"
     save(figure, [file], caption, [], look)
 
 
