@@ -65,6 +65,7 @@ OTHERS = {  # CleanRL's PPO and RPO, alpha 0.5, 8M steps, training return: its d
     "Reacher-v5": (-4.67, -66.35),
     "Pusher-v5": (-30.62, -276.32),
 }
+BONUS = "bonus 0.01"
 METRICS = {"evaluation": "eval_return_mean", "training": "train_return_last100"}
 SHADES = ("#332288", "#0072B2", "#56B4E9")  # of the bonuses
 COLOURS = {"ppo": "#0072B2", "rpo": "#D55E00"}  # as everywhere
@@ -242,6 +243,40 @@ def others(rows) -> tuple[list[dict], str]:
     return lines, f"{share}; {tested}."
 
 
+def bonuses(rows) -> tuple[list[dict], list[dict]]:
+    """Of the six other tasks PPO with an entropy bonus of 0.01, beside PPO and RPO with its seeds: a line each, and
+    what it has over PPO and RPO over it, as shares of the published difference, over all pairs of a task and a seed."""
+    shown, trained = (finals_of(rows, name) for name in METRICS.values())
+    nats = finals_of(rows, ENTROPY)
+    lines, shares = [], {name: {} for name in ("PPO", BONUS, "RPO")}
+    for task, published in OTHERS.items():
+        seeds = trained.get((task, "ppo_continuous-published-ent-coef=0.01"), {}).keys()
+        if not seeds:
+            continue
+        line = {"task": task, "seeds": len(seeds)}
+        files = ("ppo_continuous-published", "ppo_continuous-published-ent-coef=0.01")
+        keys = [(task, name) for name in (*files, "rpo_continuous-published")]
+        for title, table in (("training", trained), ("evaluation", shown), ("nats", nats)):
+            for name, key in zip(shares, keys):
+                lacking = seeds - table.get(key, {}).keys()
+                check(not lacking, f"{task}: {name} lacks seeds {sorted(lacking)}")
+                line[f"{name}, {title}"] = float(np.mean([table[key][seed] for seed in seeds]))
+        for name, key in zip(shares, keys):
+            gap = published[1] - published[0]
+            shares[name] |= {(task, seed): trained[key][seed] / gap for seed in seeds}
+        lines.append(line)
+    found = []
+    for name, other in ((BONUS, "PPO"), ("RPO", BONUS)) if lines else ():
+        row = compare(shares[name], shares[other], Options())
+        test = row["test"].replace("seeds", "of a task and a seed")
+        share = with_interval(row, "difference")
+        found.append({"": name, "against": other, "test": test, "share [95 %]": share} | row)
+    for row, p in zip(found, stepwise([row["p"] for row in found], len(found))):
+        row["p"] = p
+    columns = ("", "against", "test", "share [95 %]", "p")
+    return lines, [{name: row[name] for name in columns} for row in found]
+
+
 def walkers(rows) -> tuple[list[dict], list[dict]]:
     """Of the disturbed walkers: one line each, with its means over seeds, and RPO's differences from the others in the
     three disturbances that were planned."""
@@ -398,6 +433,10 @@ def main() -> None:
     lines, test = others(rows)
     if lines:
         print(f"## six other tasks\n\n{markdown(lines)}\n\n{test}\n")
+    lines, differences = bonuses(rows)
+    if lines:
+        title = "Shares of the published difference, p corrected for 2"
+        print(f"With a bonus of 0.01\n\n{markdown(lines)}\n\n{title}\n\n{markdown(differences)}\n")
     lines, differences = walkers(rows)
     if lines:
         title = f"Differences, p corrected for {3 * (len(WALKERS) - 1)}"
