@@ -425,10 +425,9 @@ def losses_of(
             mb = {name: tensor[valid] for name, tensor in mb.items() if torch.is_tensor(tensor)}
             losses = {"policy_loss": -(mb["logprob"] * (mb["target"] - mb["value"])).mean()}
         if "policy" in subject.kinds:
-            losses |= {
-                "value_loss": 0.5 * ((mb["value"] - mb["target"]) ** 2).mean(),
-                "entropy": mb["entropy"].mean(),
-            }
+            weight = 1.0 if "n-step" in subject.kinds else 0.5  # A2C's is the whole squared error
+            losses["value_loss"] = weight * ((mb["value"] - mb["target"]) ** 2).mean()
+            losses["entropy"] = mb["entropy"].mean()
         for name, value in losses.items():
             lists.setdefault(name, []).append(float(value))
     means = {
