@@ -4,6 +4,7 @@ Importing this registers them as Probe{name}-v0; with four actions in place of a
 Probe{name}Discrete-v0; and so and in pictures, as Probe{name}Pixels-v0. AtariVector plays these as Atari games."""
 
 import contextlib
+import inspect
 import itertools
 import zlib
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ from unittest.mock import patch
 import gymnasium as gym
 import numpy as np
 from ale_py import Action
+from gymnasium.vector import AsyncVectorEnv
 
 
 def box(size: int, low: float = -np.inf, high: float = np.inf) -> gym.spaces.Box:
@@ -100,11 +102,11 @@ class Small(gym.Env):
         box(1),
         box(1, -3.0, 3.0),
     )  # so wide that clipping moves no best action
-    length, truncates, born = 1, False, 0
+    length, truncates, born, moves = 1, False, 0, 0
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.steps, self.obs = 0, self.first()
+        self.steps, self.obs, self.moves = 0, self.first(), self.moves + 1
         return self.show(), {}
 
     def show(self) -> np.ndarray:
@@ -115,6 +117,7 @@ class Small(gym.Env):
 
     def step(self, action):
         self.steps, self.action = self.steps + 1, float(np.ravel(action)[0])
+        self.moves += 1
         reward, self.obs = self.outcome(self.action)
         done = self.steps == self.length
         return self.show(), reward, done and not self.truncates, done and self.truncates, {}
@@ -372,13 +375,16 @@ class AtariVector(gym.vector.VectorEnv):
 class Synchronous(gym.vector.SyncVectorEnv):
     """Stands in for AsyncVectorEnv: in other processes the environments would keep their protocols to themselves."""
 
-    def __init__(self, env_fns, **options):
+    def __init__(self, env_fns, *args, **options):
+        given = inspect.signature(AsyncVectorEnv).bind(env_fns, *args, **options).arguments
         known = ("copy", "observation_mode", "autoreset_mode")
-        super().__init__(env_fns, **{name: options[name] for name in known if name in options})
+        super().__init__(env_fns, **{name: given[name] for name in known if name in given})
 
 
 @contextlib.contextmanager
 def in_this_process():
     """What makes an AsyncVectorEnv in here, or imports it, gets Synchronous."""
-    with patch.object(gym.vector, "AsyncVectorEnv", Synchronous):
-        yield
+    places = gym.vector, gym.vector.async_vector_env
+    with patch.object(places[0], "AsyncVectorEnv", Synchronous):
+        with patch.object(places[1], "AsyncVectorEnv", Synchronous):
+            yield

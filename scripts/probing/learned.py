@@ -6,7 +6,17 @@ import numpy as np
 import torch
 
 from probing.environments import Choices, stack
-from probing.subject import Finding, Recorder, Subject, broken, check, differs, passes, rows_of
+from probing.subject import (
+    Finding,
+    Recorder,
+    Subject,
+    Unable,
+    broken,
+    check,
+    differs,
+    passes,
+    rows_of,
+)
 
 # What is seen in the environments, as the numbers since the reset: the last of them alone, or, of pixels, a stack.
 START, LATER, LEFT, RIGHT = [0.0], [0.0, 1.0], [-1.0], [1.0]
@@ -72,6 +82,8 @@ def learn(
         obs = [stack(*history) for history in histories]
     else:
         obs = [wrapped(history[-1], shown) for history in histories]
+        if len({row.tobytes() for row in obs}) < len(obs):
+            raise Unable("wrappers show different states of the task alike")
     with torch.no_grad():
         x = subject.seen(agents[-1], np.stack(obs))
         best = subject.best(agents[-1], np.stack(obs)).numpy()
@@ -91,7 +103,10 @@ def watch(envs, obs, shown: dict) -> None:
             shown.setdefault(round(float(game.show()[0]), 4), row)
 
     def spied_step(actions):
+        moves = [game.moves for game in games]
         made = step(actions)
+        if any(game.moves > before + 1 for game, before in zip(games, moves)):
+            raise Unable("a wrapper makes several steps of one, for which the tasks are too short")
         note(made[0])
         return made
 

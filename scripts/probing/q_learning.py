@@ -417,6 +417,8 @@ class Draws:
             for n, valid in enumerate(truth["valid"][0]):
                 # a reset row shows the last observation of the episode before it
                 name = truth["obs"][0, n].tobytes()
+                if valid and self.rows.get(name):
+                    raise Unable("some states look the same to the agent")
                 self.rows[name] = (k, n) if valid else self.rows.get(name)
                 self.finals |= set() if valid else {name}
         self.batches = [(record["tick"], trace.batch(record)) for record in trace.updates]

@@ -131,7 +131,7 @@ def one_rank(file: Path, seed: int, world: str) -> dict:
         return result
 
     module.update, module.make_envs = spied_update, spied_envs
-    args = subject.args(module, total_timesteps=100, norm_reward=True)
+    args = subject.args(module, total_timesteps=64, norm_reward=True)
     kept["summary"] = module.train(args)
     kept["last"] = kept.pop("agent").state_dict()
     kept["generator"] = torch.initial_seed()

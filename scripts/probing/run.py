@@ -709,7 +709,45 @@ def constant_on_resume(
     return None  # another schedule
 
 
-@check("train", follows="reset-rows")
+@check("make_envs")
+def wrappers(subject: Subject) -> Finding:
+    """What stands between the agent and its environments: ends, first observations and actions reach the other side."""
+    rows, firsts, shown = [], [], True
+    for one in subject.trace.train_envs:
+        rows += [row for row in one.protocol[1:] if not row["reset"]]
+        same = [largest(row["next_obs"], row["own"][-1]["next_obs"]) < 1e-6 for row in one.protocol]
+        firsts.append(same[0])
+        shown &= all(same[1:])
+    played = [[own for own in row["own"] if not own["reset"]] for row in rows]
+    both = [(row, own[-1]) for row, own in zip(rows, played) if own]
+    expected, space = "none", subject.trace.train_envs[0].env.action_space
+
+    def off(own) -> bool:
+        low, high = getattr(space, "low", 0) - 1e-4, getattr(space, "high", NUM_ACTIONS - 1) + 1e-4
+        return bool(np.any(own["action"] < low) or np.any(own["action"] > high))
+
+    mistakes = {
+        "an environment is reset within the step that ends its episode: take AutoresetMode.NEXT_STEP": [
+            any(own["reset"] for own in row["own"][1:]) for row in rows
+        ],
+        "a time limit is made a terminal state": [
+            row["terminated"] and own["truncated"] and not own["terminated"] for row, own in both
+        ],
+        "what the environment gets leaves its action space": [off(own) for _, own in both],
+        "the first observation is not the environment's": [shown and not same for same in firsts],
+    }
+    for mistake, wrong in mistakes.items():
+        if any(wrong):
+            return broken(f"{sum(wrong)} of {len(wrong)}", expected, mistake)
+    if subject.trace.action_space == space:
+        changed = sum(largest(row["action"], own["action"]) > 1e-3 for row, own in both)
+        if changed:
+            question = "the environment gets other actions than the agent's"
+            return differs(f"{changed} of {len(both)}", expected, question)
+    return passes("none", expected)
+
+
+@check("train", follows="reset-rows wrappers")
 def logging(subject: Subject) -> Finding:
     """Against the environments' protocols: raw rewards, reset rows count nowhere, an episode's end is included."""
     finding = logged(subject, "raw")
@@ -837,7 +875,8 @@ def statistics_of_wrappers(subject: Subject) -> Finding:
     error = max(largest(*pair) for pair in zip(*seen))
     if error < 1e-3:
         return passes(f"error {error:.1e}", "below 1e-03")
-    question = "a wrapper keeps statistics, without which evaluations and resumed runs start"
+    question = "a wrapper keeps something that no reset brings back, such as statistics: evaluations and resumed runs "
+    question += "start without it"
     return differs(f"error {error:.1e}", "below 1e-03", question)
 
 

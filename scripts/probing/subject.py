@@ -453,8 +453,8 @@ class Shown:
 
 
 class Witness:
-    """One environment as the file's agent knows it, behind all wrappers: a protocol of what they gave and got. Beside
-    it stand the seeds and the raw rewards, of the environment itself."""
+    """One environment as the file's agent knows it, on its side of all wrappers: a protocol of what they gave and got.
+    Beside it stands what the environment itself gave and got, under raw, life_lost and own."""
 
     def __init__(self, env, obs):
         self.env, self.seeds, self.protocol, self.read = env, env.seeds, [], 0
@@ -468,6 +468,7 @@ class Witness:
         row |= {"terminated": bool(terminated), "truncated": bool(truncated)}
         row["raw"] = sum(one["reward"] for one in own)
         row["life_lost"] = any(one["life_lost"] for one in own)
+        row["own"] = own or self.env.protocol[-1:]
         self.protocol.append(row)
 
 

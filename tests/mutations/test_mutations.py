@@ -122,6 +122,7 @@ def test_right_file_passes(request, name, tmp_path):
         probe.run_check(subject, "trains")  # it shows what kind of file it is
         checks = [check for check in checks if subject.applies(check)]
     results = findings(file, list(dict.fromkeys(checks)))
+    assert all(results[mutant["check"]] for mutant in MUTANTS if mutant["file"] == name)
     verdicts = {result.verdict for result in results.values() if result}
     assert verdicts == {"passes"}, results
     assert {path.name for path in tmp_path.iterdir()} <= {"my_experiment.py", "__pycache__"}
