@@ -270,10 +270,12 @@ def bonuses(rows) -> tuple[list[dict], list[dict]]:
         row = compare(shares[name], shares[other], Options())
         test = row["test"].replace("seeds", "of a task and a seed")
         share = with_interval(row, "difference")
-        found.append(row | {"": name, "against": other, "test": test, "share [95 %]": share})
+        found.append(
+            row | {"exp_name": name, "against": other, "test": test, "share [95 %]": share}
+        )
     for row, p in zip(found, stepwise([row["p"] for row in found], len(found))):
         row["p"] = p
-    columns = ("", "against", "test", "share [95 %]", "p")
+    columns = ("exp_name", "against", "test", "share [95 %]", "p")
     return lines, [{name: row[name] for name in columns} for row in found]
 
 
