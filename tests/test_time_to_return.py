@@ -127,8 +127,8 @@ def test_caption_counts_each_side(tmp_path, monkeypatch):
     for more in ({"seed": 2}, {"exp_name": "peer"}, {"exp_name": "peer", "seed": 2}):
         runs.append(runs[0] | more)
         time_to_return.draw(tmp_path / "x.png", runs, "ppo_continuous")
-    words = [caption.partition(";")[0] for caption in captions]
-    assert words == [f"All runs, {seeds} seeds a side" for seeds in ("2", "1 to 2", "2")]
+    words = [caption.partition(".")[0] for caption in captions]
+    assert words == [f"Every run, {seeds} seeds a side" for seeds in ("2", "1 to 2", "2")]
 
 
 def test_what_a_late_run_may_move():
