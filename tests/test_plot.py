@@ -355,8 +355,8 @@ def test_curve_of_a_resumed_run(later, tmp_path):
                 writer.add_scalar("charts/SPS", 1000.0, step, walltime=time)
                 if step in ends:
                     writer.add_scalar(CURVE, step, step, walltime=time)
-    files = sorted(run.glob("events*"), key=lambda file: file.name.split(".")[-2:])
-    for file, (opened, *_) in zip(files, sessions):
+    for opened, *_ in sessions:
+        (file,) = run.glob(f"events*{opened}")
         set_opening(file, opened)
     rows = results.read_curve(run, total_timesteps=200, bins=200)
     assert [(s, value) for s, metric, value in rows if metric == CURVE] == [(64, 64), (164, 164)]
