@@ -760,7 +760,7 @@ WRAPPED = "returns are of the rewards that a wrapper has changed, not of the env
 
 
 def logged(subject: Subject, rewards: str) -> Finding:
-    """The log against the protocols' raw rewards, or against those behind the file's wrappers."""
+    """The log against the protocols' raw rewards, or against what the file's wrappers made of them."""
     trace = subject.trace if "ratio" in subject.kinds else subject.long_trace
     episodes, pending, waiting, wrong = [], [], 0, []
     longest = 0 if "ratio" in subject.kinds else 2000  # steps until an episode must be logged
