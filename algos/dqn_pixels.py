@@ -105,7 +105,7 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None):
             env = gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", lambda n: n == 0)
         if is_picture and space.shape[-1] != 3:
             return env
-        env = gym.wrappers.ResizeObservation(gym.wrappers.GrayscaleObservation(env), (84, 84))
+        env = gym.wrappers.GrayscaleObservation(gym.wrappers.ResizeObservation(env, (84, 84)))
         return gym.wrappers.FrameStackObservation(env, 4)  # newest last; first four times the first
 
     envs = gym.vector.SyncVectorEnv([lambda i=i: make_env(i) for i in range(num_envs)])

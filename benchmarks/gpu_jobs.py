@@ -140,15 +140,24 @@ def crosses(name: str, tensor, *arguments) -> bool:
 
 def speed(job: dict) -> dict:
     """Steps per second, reset rows included; then, while the phases are watched, their shares of the time."""
+    from speed import LATE
+
     algo, clock, stop, speeds = load(Path(job["file"])), Clock(job["device"]), [], []
     flags = job["flags"] | {"device": job["device"], "runs_dir": job["folder"]}
     flags |= dict.fromkeys(("total_timesteps", "checkpoint_frequency"), 2**31)  # the clock ends it
-    args = args_of(algo, **flags)
+    args = args_of(algo, **LATE, **flags)
+    rows = Counter()
     make_envs, update = algo.make_envs, clock.wrap(algo.update, "update")
 
     def timed_envs(*arguments):
         envs, obs = make_envs(*arguments)
-        envs.step = clock.wrap(envs.step, "environment")
+        step = clock.wrap(envs.step, "environment")
+
+        def counted(action):
+            rows["stepped"] += envs.num_envs
+            return step(action)
+
+        envs.step = counted
         return envs, obs
 
     def timed_update(*arguments):
@@ -157,21 +166,22 @@ def speed(job: dict) -> dict:
         return metrics
 
     def iterations():
-        yield
-        yield  # two to warm up
+        for _ in range(2 if hasattr(args, "num_steps") else 100):
+            yield  # to warm up
         for clock.on in (False, True):
             if clock.on:  # not before, so that torch.compile sees PyTorch as it is
                 clock.watch_transfers()
             clock.change()
             clock.spent.clear()
-            began, rows = clock.since, 0
-            while clock.since < began + job["window"]:
+            rows.clear()
+            began = clock.since
+            while time.perf_counter() < began + job["window"]:
                 yield
-                rows += args.num_envs * args.num_steps
-                clock.change()
-            speeds.append(rows / (clock.since - began))
+            clock.change()
+            speeds.append(rows["stepped"] / (clock.since - began))
         stop.append(signal.SIGTERM)
-        yield
+        while True:  # a DQN ends its iteration first
+            yield
 
     iteration = iterations()
     algo.make_envs, algo.update = timed_envs, timed_update

@@ -5,7 +5,8 @@
 
 train      every file of algos/, as a user starts it: it ends, and all that it logs is finite
 agree      the first update from the same rows: the GPU's metrics against the CPU's, compiled against eager
-speed      steps/s at some numbers of environments, shares of the time, peak memory; nothing runs beside it
+speed      steps/s, shares of the time, peak memory; nothing runs beside it
+... peer   stable-baselines3's at the same settings, with its environments in one process and in one each
 resume     a run that a signal stopped after a checkpoint goes on to its full number of steps
 ... ranks  the files for several GPUs: agree with one process through NCCL, train with two
 probe      scripts/probe.py --exact, on the CPU: it has no flag for a device
@@ -38,13 +39,15 @@ import torch
 import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-from common import ROOT, check, commit_of, one_line, read_json  # noqa: E402
+from common import ROOT, check, commit_of, load, one_line, read_json  # noqa: E402
 from results import read_scalars  # noqa: E402
 
-# Part: seconds that must be left for one of its cases to begin. Guesses, until a GPU was seen.
-PARTS = {"train": 40, "agree": 30, "speed": 25, "agree compiled": 60, "train compiled": 90}
-PARTS |= {"resume": 40, "agree ranks": 30, "train ranks": 40, "probe": 60, "speed compiled": 50}
-SPEED = ("ppo_atari", "ppo_continuous")
+# Part: seconds that must be left for one of its cases to begin
+PARTS = {"train": 40, "agree": 30, "agree compiled": 60, "resume": 40, "agree ranks": 30}
+PARTS |= {"train ranks": 40, "speed": 20, "speed peer": 30, "speed compiled": 50}
+PARTS |= {"train compiled": 90, "probe": 60}
+SPEED = ("ppo_atari", "ppo_continuous", "dqn_atari", "dqn", "a2c_atari")
+PEERS = {"ppo_atari": "PPO", "dqn_atari": "DQN"}
 RESUMED = ("ppo_atari", "ppo_continuous", "dqn", "dqn_atari")
 PROBED = ("ppo_continuous", "dqn")
 SMALL = {"eval_frequency": 0, "eval_episodes": 2, "eval_max_steps": 500, "buffer_size": 20_000}
@@ -59,7 +62,7 @@ class Options:
     steps: int = 20_000  # of a training run
     only: tuple[str, ...] = ()  # files of algos/, such as ppo_atari; default: all
     parts: tuple[str, ...] = tuple(PARTS)  # such as train, or "train compiled"
-    num_envs: tuple[int, ...] = (8, 32, 128)  # of part speed
+    num_envs: tuple[int, ...] = (0,)  # of part speed; 0: the file's own
     window: float = 3.0  # seconds of a measurement of part speed, which has two
     workers: int = max(1, (os.cpu_count() or 1) // 2)  # processes side by side
     timeout: float = 150.0  # seconds after which a case has failed
@@ -88,8 +91,9 @@ class Failed(Exception):
 # ------------------------------------------------------------------------------------------------ processes
 
 
-def run(command: list, end: float, options: Options, stop_when=lambda: False) -> None:
-    """Run a command to its end. Once stop_when() holds it gets SIGTERM, and must end as the files do then."""
+def run(command: list, end: float, options: Options, stop_when=lambda: False) -> str:
+    """Run a command to its end; the last lines it prints. Once stop_when() holds it gets SIGTERM, and must end as the
+    files do then."""
     environment = dict(os.environ)
     if options.workers > 1:
         threads = str(max(1, (os.cpu_count() or 1) // options.workers))
@@ -116,6 +120,7 @@ def run(command: list, end: float, options: Options, stop_when=lambda: False) ->
         raise TimeoutError(log)
     if status != expected:
         raise Failed(f"exit status {status}, not {expected}", log)
+    return log
 
 
 def python(file: Path, ranks: int = 1) -> list:
@@ -199,6 +204,21 @@ def speed(file: Path, options: Options, end: float, **flags) -> dict:
     return job("speed", file, alone, end, window=options.window, flags=flags)
 
 
+def peer(file: Path, options: Options, end: float, processes: bool, **flags) -> dict:
+    """Stable-baselines3's class at the file's settings, as speed.py measures it."""
+    from speed import LATE, identical_case
+
+    args, algo = load(file).Args(**flags), PEERS[file.stem]
+    settings = identical_case(args.env_id, algo, vars(args) | (LATE if algo == "DQN" else {}))
+    this = {"side": "sb3", "algo": algo, "settings": settings, "env_id": args.env_id, "seed": 1}
+    this |= {"threads": 0, "seconds": options.window, "device": options.device}
+    this |= {"processes": processes}
+    command = [sys.executable, Path(__file__).with_name("speed.py"), "--measure", json.dumps(this)]
+    log = run(command, end, replace(options, workers=1))
+    measured = json.loads(log.splitlines()[-1])
+    return {"steps/s": measured["sps"]}
+
+
 def agree(file: Path, options: Options, end: float, this: str, that: str) -> dict:
     metrics = job("agree", file, options, end, variants=[that, this])
     tag, apart = furthest(metrics[this], metrics[that])
@@ -228,7 +248,8 @@ def plan(options: Options) -> list[Case]:
         unknown = ", ".join(name for name in names if name not in known)
         check(not unknown, f"--{flag}: {unknown} is none of {', '.join(known)}")
     ranked = [name for name in files if name.endswith("_ddp")]
-    speeds = [{"num_envs": number} for number in options.num_envs]
+    speeds = [{"num_envs": number} if number else {} for number in options.num_envs]
+    ways = [{"processes": False}, {"processes": True}]
     work = {
         "train": (files, train, [{}]),
         "agree": (files, agree, [{"this": "eager", "that": "cpu"}]),
@@ -240,6 +261,7 @@ def plan(options: Options) -> list[Case]:
         "train ranks": (ranked, train, [{"ranks": 2}]),
         "probe": (PROBED, probe, [{}]),
         "speed compiled": (SPEED, speed, [flags | {"compile": True} for flags in speeds]),
+        "speed peer": (PEERS, peer, [flags | way for flags in speeds for way in ways]),
     }
     cases = []
     for part in [part for part in PARTS if part in options.parts]:
@@ -250,6 +272,8 @@ def plan(options: Options) -> list[Case]:
             case = Case(part, name, functools.partial(function, files[name], options, **flags))
             if "num_envs" in flags:
                 case.name += f", {flags['num_envs']} environments"
+            if "processes" in flags:
+                case.name += ", a process each" if flags["processes"] else ", one process"
             if part.endswith("compiled") and not has(files[name], "compile"):
                 case.state, case.words = "skipped", "the file has no --compile"
             if "ranks" in flags and options.device == "cuda" and torch.cuda.device_count() < 2:

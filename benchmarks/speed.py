@@ -150,15 +150,23 @@ def measure_peer(
     device: str,
     threads: int,
     algo: str = "PPO",
+    processes: bool = False,
 ) -> dict:
     """{"sps": steps per second, "steps": steps measured, "memory": peak in MiB} of an algorithm of stable-baselines3
-    (side "sb3") or SBX ("sbx") on a DummyVecEnv, from the end of the first update to the end of the first later update
-    that is at least `seconds` (s) away. `threads` is given to torch.set_num_threads, 0 leaves PyTorch's own choice."""
+    (side "sb3") or SBX ("sbx") on a DummyVecEnv or, with `processes`, a SubprocVecEnv, from the end of the first update
+    to the end of the first later update that is at least `seconds` (s) away. `threads` is given to
+    torch.set_num_threads, 0 leaves PyTorch's own choice."""
     import torch
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_atari_env, make_vec_env
-    from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
+    from stable_baselines3.common.vec_env import (
+        DummyVecEnv,
+        SubprocVecEnv,
+        VecFrameStack,
+        VecNormalize,
+    )
 
+    vec_env_cls = SubprocVecEnv if processes else DummyVecEnv
     if threads:
         torch.set_num_threads(threads)
     settings = with_activation(settings, side)
@@ -171,12 +179,12 @@ def measure_peer(
     if atari:
         importlib.import_module("ale_py")  # registers its games
         envs = VecFrameStack(
-            make_atari_env(env_id, n_envs=num_envs, seed=seed, vec_env_cls=DummyVecEnv), 4
+            make_atari_env(env_id, n_envs=num_envs, seed=seed, vec_env_cls=vec_env_cls), 4
         )
     else:
         bare = {"render_mode": None}  # rgb_array, its own choice, makes some environments slow
         envs = make_vec_env(
-            env_id, n_envs=num_envs, seed=seed, vec_env_cls=DummyVecEnv, env_kwargs=bare
+            env_id, n_envs=num_envs, seed=seed, vec_env_cls=vec_env_cls, env_kwargs=bare
         )
     if norm_obs or norm_reward:
         envs = VecNormalize(

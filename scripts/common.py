@@ -78,6 +78,9 @@ def has_text(record: dict, run: Path) -> bool:
 
 
 def commit_of(script: Path) -> str:
-    """The commit of a file's repository, marked where it has changes; "unknown" without one."""
+    """The commit of a file's repository, marked where it has changes; "unknown" without one, or without Git."""
     git = ["git", "-C", str(script.resolve().parent), "describe", "--always", "--dirty"]
-    return subprocess.run(git, capture_output=True, text=True).stdout.strip() or "unknown"
+    try:
+        return subprocess.run(git, capture_output=True, text=True).stdout.strip() or "unknown"
+    except FileNotFoundError:
+        return "unknown"

@@ -124,7 +124,7 @@ def test_no_time(tmp_path, monkeypatch):
     """Would break: a case that is left out without a word, or begun though it does not fit."""
     monkeypatch.setattr(gpu_pass, "run", lambda *_: pytest.fail("it was begun"))
     parts = tuple(gpu_pass.PARTS)
-    assert gpu_pass.main(options(tmp_path, *parts, minutes=0.1)) == 0
+    assert gpu_pass.main(options(tmp_path, *parts, minutes=0.1, num_envs=(0, 128))) == 0
     text, cases = reports(tmp_path)
     assert {case["state"] for case in cases.values()} == {"skipped"}
     assert {part for part, _ in cases} == set(parts)
@@ -134,7 +134,9 @@ def test_no_time(tmp_path, monkeypatch):
     }
     assert "- train compiled: reinforce: the file has no --compile" in text
     assert "- train: ppo_atari: it takes about 40 s, 6 s were left" in text
+    assert "- speed: ppo_atari: it takes" in text
     assert "- speed: ppo_atari, 128 environments: it takes" in text
+    assert "- speed peer: dqn_atari, a process each: it takes" in text
     assert text.count("\n- ") == len(cases)
 
 
