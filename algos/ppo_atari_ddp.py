@@ -224,7 +224,8 @@ def ppo_loss(agent: Agent, args: Args, obs, action, old_logprob, advantage, targ
     _, logprob, entropy, value = agent.get_action_and_value(obs, action)
     assert logprob.shape == old_logprob.shape == advantage.shape == value.shape == target.shape
     if args.norm_adv:
-        everyone = torch.cat(gather(advantage.cpu()))  # DDP: one minibatch of all ranks
+        everyone = advantage.repeat(WORLD_SIZE)  # DDP: one minibatch of all ranks
+        exchange(dist.all_gather_into_tensor, everyone, advantage)
         advantage = (advantage - everyone.mean()) / (everyone.std() + 1e-8)
     logratio = logprob - old_logprob
     ratio = logratio.exp()

@@ -145,7 +145,7 @@ def speed(job: dict) -> dict:
     algo, clock, stop, speeds = load(Path(job["file"])), Clock(job["device"]), [], []
     flags = job["flags"] | {"device": job["device"], "runs_dir": job["folder"]}
     flags |= dict.fromkeys(("total_timesteps", "checkpoint_frequency"), 2**31)  # the clock ends it
-    args = args_of(algo, **LATE, **flags)
+    args = args_of(algo, **LATE, **flags, eval_frequency=0)
     rows = Counter()
     make_envs, update = algo.make_envs, clock.wrap(algo.update, "update")
 

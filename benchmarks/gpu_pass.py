@@ -115,7 +115,7 @@ def run(command: list, end: float, options: Options, stop_when=lambda: False) ->
             process.kill()
         status = process.wait()
         output.seek(0)
-        log = "\n".join(output.read().splitlines()[-15:])
+        log = "\n".join(output.read().splitlines()[-40:])  # torchrun ends with lines of its own
     if late:
         raise TimeoutError(log)
     if status != expected:

@@ -167,6 +167,7 @@ def measure_peer(
     )
 
     vec_env_cls = SubprocVecEnv if processes else DummyVecEnv
+    ways = {"start_method": "fork"} if processes else {}  # other ways do not know ale_py's games
     if threads:
         torch.set_num_threads(threads)
     settings = with_activation(settings, side)
@@ -179,12 +180,13 @@ def measure_peer(
     if atari:
         importlib.import_module("ale_py")  # registers its games
         envs = VecFrameStack(
-            make_atari_env(env_id, n_envs=num_envs, seed=seed, vec_env_cls=vec_env_cls), 4
+            make_atari_env(env_id, num_envs, seed, vec_env_cls=vec_env_cls, vec_env_kwargs=ways),
+            4,
         )
     else:
         bare = {"render_mode": None}  # rgb_array, its own choice, makes some environments slow
         envs = make_vec_env(
-            env_id, n_envs=num_envs, seed=seed, vec_env_cls=vec_env_cls, env_kwargs=bare
+            env_id, num_envs, seed, env_kwargs=bare, vec_env_cls=vec_env_cls, vec_env_kwargs=ways
         )
     if norm_obs or norm_reward:
         envs = VecNormalize(
