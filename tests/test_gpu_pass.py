@@ -1,5 +1,6 @@
 """benchmarks/gpu_pass.py on a CPU, with few steps; of the files, with copies that do something wrong."""
 
+import csv
 import json
 import sys
 import time
@@ -188,3 +189,69 @@ def test_agree_with_actors(tmp_path, request):
         pytest.skip("actors start in test_ray_file.py, too: pytest --more")
     assert gpu_pass.main(options(tmp_path, "agree", only=("ppo_continuous_ray",))) == 0
     assert reports(tmp_path)[1]["agree", "ppo_continuous_ray"]["row"]["tolerances"] == 0
+
+
+def test_page():
+    """Would break: a figure of docs/gpu.md that its CSV file does not have."""
+    with open(ROOT / "benchmarks/gpu_h100.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["name"] for row in rows if row["part"] == "train"} == {*EVERY} - {
+        "ppo_continuous_ray"
+    }
+    values = {
+        (row["part"], row["name"], row["device"], row["metric"]): float(row["value"])
+        for row in rows
+        if row["value"] and not (row["part"] == "speed" and row["cores"] == "16")
+    }
+    page = (ROOT / "docs/gpu.md").read_text()
+    columns = [("speed", "cpu"), ("speed", "cuda"), ("speed compiled", "cuda")]
+    columns += [("speed peer", "cpu"), ("speed peer", "cuda")]
+    ratios, speeds = {}, {}
+    for name in ("ppo_atari", "a2c_atari", "dqn_atari", "ppo_continuous"):
+        line = f"| `{name}.py` |"
+        for part, device in columns:
+            case = f"{name}, one process" if part == "speed peer" else name
+            value = values.get((part, case, device, "steps/s"))
+            line += f" {value:,.0f} |" if value else " |"
+            speeds[name, part, device] = value
+        assert line + "\n" in page
+        ratios[name] = [
+            value / speeds[name, "speed", "cpu"]
+            for (file, part, device), value in speeds.items()
+            if file == name and value and device == "cuda" and "peer" not in part
+        ]
+    atari = [ratio for name in ratios if name.endswith("atari") for ratio in ratios[name]]
+    assert f"{min(atari):.1f} to {max(atari):.1f} times" in page
+    assert f"{1 / ratios['ppo_continuous'][0]:.1f} times as fast as with CUDA" in page
+    compiled = ratios["ppo_continuous"][1] / ratios["ppo_continuous"][0]
+    assert f"as one graph, makes the file {compiled:.1f} times" in " ".join(page.split())
+    peer = {
+        key: speeds[*key, "cuda"] / speeds[key[0], "speed peer", "cuda"]
+        for key in [("ppo_atari", "speed"), ("ppo_atari", "speed compiled"), ("dqn_atari", "speed")]
+    }
+    said = "PPO is {:.1f} times as fast, with `--compile` {:.1f} times, and DQN {:.1f} times"
+    assert said.format(*peer.values()) in " ".join(page.split())
+    for name, part, words in [
+        ("ppo_atari", "speed", "CUDA"),
+        ("ppo_atari", "speed compiled", "CUDA, `--compile`"),
+        ("dqn_atari", "speed", "CUDA"),
+        ("ppo_continuous", "speed", "CUDA"),
+    ]:
+        phases = ("environment", "update", "transfer")
+        shares = [values[part, name, "cuda", phase] for phase in phases]
+        cells = " | ".join(f"{100 * share:.0f} %" for share in [*shares, 1 - sum(shares)])
+        assert f"| `{name}.py`, {words} | {cells} |\n" in page
+    many = [row for row in rows if row["name"] == "ppo_atari, 128 environments"]
+    many = {row["metric"]: float(row["value"]) for row in many}
+    share = f"{many['steps/s']:,.0f} steps/s, {100 * many['environment']:.0f} % of the time"
+    assert share in " ".join(page.split())
+
+    def apart(part: str) -> list[float]:
+        keys = [key for key in values if key[0] == part and key[3] == "tolerances"]
+        return sorted(values[key] for key in keys)
+
+    eager, compiled = apart("agree"), apart("agree compiled")
+    assert len(eager) == 19 and eager[16] < 1 / 50 < eager[17] and eager[18] < 0.5
+    assert len(compiled) == 16 and compiled[-1] < 1 / 100
+    failed = [row["name"] for row in rows if row["state"] == "failed" and "agree" in row["part"]]
+    assert failed == ["ppo_atari_ddp"] and max(apart("agree ranks")) < 1e-3
