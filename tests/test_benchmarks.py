@@ -168,7 +168,7 @@ def test_sb3_seeds(sb3_atari, monkeypatch, tmp_path):
     import sb3_ppo
     import stable_baselines3
     import stable_baselines3.common.env_util as env_util
-    from stable_baselines3.common.vec_env import VecFrameStack
+    import stable_baselines3.common.vec_env as vec_env
 
     seen = []
 
@@ -190,7 +190,7 @@ def test_sb3_seeds(sb3_atari, monkeypatch, tmp_path):
 
     monkeypatch.setattr(env_util, "make_atari_env", Envs)
     monkeypatch.setattr(env_util, "make_vec_env", Envs)
-    monkeypatch.setattr(VecFrameStack, "__new__", lambda cls, envs, stack: envs)
+    monkeypatch.setattr(vec_env, "VecFrameStack", lambda envs, stack: envs)
     monkeypatch.setattr(stable_baselines3, "PPO", Model)
     monkeypatch.setattr(sb3_atari, "evaluate", evaluate)
     monkeypatch.setattr(sb3_ppo, "evaluate", evaluate)
