@@ -231,7 +231,7 @@ def ppo_loss(agent: Agent, args: Args, x, action, old_logprob, advantage, target
     assert logprob.shape == old_logprob.shape == advantage.shape == value.shape == target.shape
     if args.norm_adv:
         everyone = advantage.repeat(WORLD_SIZE)  # DDP: one minibatch of all ranks
-        exchange(dist.all_gather_into_tensor, everyone, advantage)
+        exchange(dist.all_gather, list(everyone.chunk(WORLD_SIZE)), advantage)
         advantage = (advantage - everyone.mean()) / (everyone.std() + 1e-8)
     logratio = logprob - old_logprob
     ratio = logratio.exp()
@@ -322,8 +322,8 @@ def train(args: Args, stop=()) -> dict:
     signals, stop = stop, []  # DDP: what this rank has got, and what all know of
     if WORLD_SIZE > 1:  # gloo for tensors on a CPU, NCCL for those on a GPU
         if device == "cuda":
-            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        dist.init_process_group()
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo")
     torch.set_num_threads(args.torch_threads)
     started = time.time()
     saved = load_checkpoint(args.resume) if args.resume else None

@@ -139,7 +139,8 @@ def crosses(name: str, tensor, *arguments) -> bool:
 
 
 def speed(job: dict) -> dict:
-    """Steps per second, reset rows included; then, while the phases are watched, their shares of the time."""
+    """Steps per second, of the rows that the agent plays; then, while the phases are watched, their shares of the time.
+    Played is the share of those rows: others are of a reset, or of the script that begins a life of a game."""
     from speed import LATE
 
     algo, clock, stop, speeds = load(Path(job["file"])), Clock(job["device"]), [], []
@@ -152,10 +153,14 @@ def speed(job: dict) -> dict:
     def timed_envs(*arguments):
         envs, obs = make_envs(*arguments)
         step = clock.wrap(envs.step, "environment")
+        over = np.zeros(envs.num_envs, bool)
 
         def counted(action):
+            transition = step(action)
             rows["stepped"] += envs.num_envs
-            return step(action)
+            rows["played"] += int((~(over | transition[4].get("scripted", False))).sum())
+            over[:] = transition[2] | transition[3]
+            return transition
 
         envs.step = counted
         return envs, obs
@@ -178,7 +183,7 @@ def speed(job: dict) -> dict:
             while time.perf_counter() < began + job["window"]:
                 yield
             clock.change()
-            speeds.append(rows["stepped"] / (clock.since - began))
+            speeds.append(rows["played"] / (clock.since - began))
         stop.append(signal.SIGTERM)
         while True:  # a DQN ends its iteration first
             yield
@@ -191,6 +196,7 @@ def speed(job: dict) -> dict:
         if not stop:
             raise
     result = {"steps/s": speeds[0], "steps/s watched": speeds[1]}
+    result["played"] = rows["played"] / rows["stepped"]
     for phase in ("environment", "transfer", "update"):
         result[phase] = clock.spent[phase] / clock.spent.total()
     peak = torch.cuda.max_memory_allocated() / 2**20 if job["device"] == "cuda" else None

@@ -13,6 +13,7 @@ import torch
 import toy_envs
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # tests are of the CPU, benchmarks/gpu_pass.py of a GPU
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))  # for envs:NAME and benchmarks.MODULE:NAME
 sys.path.append(str(ROOT / "scripts"))  # for the command lines and what they share
