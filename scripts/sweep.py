@@ -234,9 +234,10 @@ def local_runner(options: Options, jobs: list[Job], stop: list[int]) -> Callable
     def run(job: Job, slot: int, resume: Path | None, held: int) -> int:
         line = command(job, resume)
         on_gpu = job.args.get("device", "cpu") != "cpu"
-        dealt = (
-            gpus if on_gpu and job.launcher == [sys.executable] else None
-        )  # torchrun deals itself
+        deals_itself = {"torchrun", "torch.distributed.run"} & {
+            *map(os.path.basename, job.launcher)
+        }
+        dealt = gpus if on_gpu and not deals_itself else None
         variables = os.environ | environment(threads, slot, dealt)
         with log_file(job.name, options.runs_dir).open("a") as log:
             print(f"$ {shlex.join(line)}", file=log, flush=True)

@@ -364,11 +364,16 @@ def test_gpus_are_dealt_out():
     assert set(sweep.environment(3).values()) == {"3"}
 
 
-@pytest.mark.parametrize("device", ["cuda", "cpu"])
-def test_variables_of_a_run(folder, monkeypatch, device):
-    """Would break: two runs on the same GPU, or more threads than cores."""
+@pytest.mark.parametrize(
+    ("device", "launcher"), [("cuda", ""), ("cuda", "env FROM=launcher python"), ("cpu", "")]
+)
+def test_variables_of_a_run(folder, monkeypatch, device, launcher):
+    """Would break: two runs on the same GPU, also by a launcher that deals none, or more threads than cores."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
-    finish(start(f"--env-ids Toy --seeds 1-2 --workers 2 --device {device} -- --delay 0.2"))
+    launcher = f"--launcher '{launcher.replace('python', sys.executable)}'" if launcher else ""
+    finish(
+        start(f"--env-ids Toy --seeds 1-2 --workers 2 --device {device} {launcher} -- --delay 0.2")
+    )
     found = [
         json.loads(file.read_text())["variables"] for file in Path("runs").glob("*/summary.json")
     ]
