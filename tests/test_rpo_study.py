@@ -241,34 +241,41 @@ def test_bonus_of_the_page():
     rows = rpo_study.rows_of(RUNS)
     lines, differences = rpo_study.bonuses(rows)
     assert [line["task"] for line in lines] == list(rpo_study.OTHERS)
-    assert {line["seeds"] for line in lines} == {3}
+    assert {line["seeds"] for line in lines} == {5}
     (share, p), (more, other) = ((row["share [95 %]"], row["p"]) for row in differences)
-    line = f"with a bonus of 0.01 PPO has {share} of the published differences (p = {short(p)})"
-    assert (
-        f"over 18 pairs, three seeds, {line}, RPO {more} more than that (p = {short(other)})"
-        in words
-    )
+    assert float(other) < 0.05 <= float(p)
+    line = f"with one of 0.01 PPO has {share} of the published differences (p = {short(p)}, not"
+    assert f"{line} significant), and RPO {more} more than that (p = {short(other)})" in words
     hopper, finger, _, ant, *arms = lines
     names = ("PPO", rpo_study.BONUS, "RPO")
+    leads = {}  # of RPO over a bonus, as shares of the published difference
+    for line in lines:
+        ppo, rpo = rpo_study.OTHERS[line["task"]]
+        lead = line["RPO, training"] - line[f"{rpo_study.BONUS}, training"]
+        leads[line["task"]] = lead / (rpo - ppo)
+    noise = leads["Reacher-v5"] + leads["Pusher-v5"]
+    assert 0.7 < noise / sum(leads.values()) < 0.75
+    assert (
+        "nearly three quarters of it by what its noise costs on Reacher-v5 and Pusher-v5" in words
+    )
     training, evaluation = (
         [short(ant[f"{name}, {title}"]) for name in names] for title in ("training", "evaluation")
     )
-    line = "With these seeds the bonus loses on Ant-v5 in training most of what RPO does, "
-    line += "{1} where PPO has {0} and RPO {2}"
+    line = "On Ant-v5 it loses in training most of what RPO does, {1} where PPO has {0} and RPO {2}"
     assert line.format(*training) in words
     assert "; by the mode {1} of {0} are left, RPO has {2}.".format(*evaluation) in words
-    best = max(
-        score
-        for seed, score in results.finals_of(rows, "eval_return_mean")[
-            "HopperStand-v1", "ppo_continuous-published-ent-coef=0.01"
-        ].items()
+    runs = results.finals_of(rows, "eval_return_mean")
+    runs = runs["HopperStand-v1", "ppo_continuous-published-ent-coef=0.01"]
+    *rest, third, second, best = sorted(runs.values())
+    ends = f"ending at {hopper[rpo_study.BONUS + ', nats']:.1f} nats on average"
+    line = (
+        f"two of its runs have {short(best)} and {short(second)}, the others {short(third)} or less"
     )
-    ends = f"ending at {hopper[rpo_study.BONUS + ', nats']:.1f} nats"
-    assert f"On HopperStand-v1 none of its runs is above {short(best)}, {ends}." in words
-    for arm in arms:  # "costs nothing": within a tenth of what RPO loses in training
+    assert f"On HopperStand-v1 {line}, {ends}." in words
+    for arm in arms:  # within a tenth of what RPO loses in training
         ppo, bonus, rpo = (arm[f"{name}, training"] for name in names)
         assert abs(bonus - ppo) < 0.1 * (ppo - rpo)
-    assert "On Reacher-v5 and Pusher-v5 it costs less than a tenth of what RPO does." in words
+    assert "There a bonus costs less than a tenth of what RPO does." in words
 
 
 def test_walkers():
