@@ -249,7 +249,7 @@ def update(agent: Agent, optimizer, args: Args, batch):
 
     losses = []
     for _ in range(args.update_epochs):
-        for places in torch.randperm(len(target)).to(target.device).chunk(args.num_minibatches):
+        for places in torch.randperm(len(target)).chunk(args.num_minibatches):
             loss = value_loss(agent, rows[0][places], target[places])
             optimizer.zero_grad()
             loss.backward()
