@@ -272,6 +272,17 @@ def test_bonus_of_the_page():
         f"two of its runs have {short(best)} and {short(second)}, the others {short(third)} or less"
     )
     assert f"On HopperStand-v1 {line}, {ends}." in words
+    metrics = ("eval_return_mean", "train_return_last100", results.ENTROPY)
+    walker = [results.finals_of(rows, metric) for metric in metrics]
+    walker = [runs["BipedalWalker-v3", "ppo_continuous-paper-ent-coef=0.01"] for runs in walker]
+    scores = [sum(runs.values()) / 5 for runs in walker if runs.keys() == {1, 2, 3, 4, 5}]
+    line = "With a bonus of 0.01 PPO has no more than RPO, {:.0f}, in training {:.0f}, lower than "
+    line += "without in each pair as well, and ends at {:.1f} nats."
+    assert line.format(*scores) in words
+    runs = results.finals_of(rows, "eval_return_mean")
+    ppo, rpo = (runs["BipedalWalker-v3", f"{name}_continuous-paper"] for name in ("ppo", "rpo"))
+    assert all(walker[0][seed] < ppo[seed] for seed in ppo)
+    assert f"{scores[0]:.0f}" == f"{sum(rpo.values()) / 5:.0f}"
     for arm in arms:  # within a tenth of what RPO loses in training
         ppo, bonus, rpo = (arm[f"{name}, training"] for name in names)
         assert abs(bonus - ppo) < 0.1 * (ppo - rpo)
