@@ -365,10 +365,17 @@ def test_gpus_are_dealt_out():
 
 
 @pytest.mark.parametrize(
-    ("device", "launcher"), [("cuda", ""), ("cuda", "env FROM=launcher python"), ("cpu", "")]
+    ("device", "launcher", "gpus"),
+    [
+        ("cuda", "", {"4", "7"}),
+        ("cuda", "env FROM=launcher python", {"4", "7"}),
+        ("cuda", "python -m torch.distributed.run --standalone --nproc-per-node 1", {"4,7"}),
+        ("cpu", "", {"4,7"}),
+    ],
 )
-def test_variables_of_a_run(folder, monkeypatch, device, launcher):
-    """Would break: two runs on the same GPU, also by a launcher that deals none, or more threads than cores."""
+def test_variables_of_a_run(folder, monkeypatch, device, launcher, gpus):
+    """Would break: two runs on the same GPU, also by a launcher that deals none, GPUs that torchrun does not get to
+    deal, or more threads than cores."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
     launcher = f"--launcher '{launcher.replace('python', sys.executable)}'" if launcher else ""
     finish(
@@ -380,9 +387,7 @@ def test_variables_of_a_run(folder, monkeypatch, device, launcher):
     assert {one["OMP_NUM_THREADS"] for one in found} == {
         str(max(1, len(os.sched_getaffinity(0)) // 2))
     }
-    assert {one["CUDA_VISIBLE_DEVICES"] for one in found} == (
-        {"4", "7"} if device == "cuda" else {"4,7"}
-    )
+    assert {one["CUDA_VISIBLE_DEVICES"] for one in found} == gpus
 
 
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGTERM", "SIGINT"])
