@@ -14,7 +14,7 @@ both="$ppo algos/rpo_continuous.py"
 limits="--grid bootstrap-truncation=True,False" bonuses="--grid ent-coef=0,0.01,0.05"
 pendulum="--env-ids Pendulum-v1 --seeds ${SEEDS:-1-10}"
 walker="--env-ids BipedalWalker-v3 --seeds ${SEEDS:-1-5}"
-# of CleanRL's table, alpha 0.5: where RPO gained most (one task a robot, no humanoid) and where it lost most
+# of CleanRL's table, alpha 0.5: three where RPO gained much (one task a robot, no humanoid), three where it lost much
 tasks="--env-ids HopperStand-v1 FingerTurnHard-v1 WalkerRun-v1 Ant-v5 Reacher-v5 Pusher-v5 --seeds ${SEEDS:-1-5}"
 steps() { echo "--total-timesteps ${STEPS:-$1}"; }
 
