@@ -65,7 +65,7 @@ class Args:
     update_epochs: int = 8  # passes over a rollout
     activation: Literal["Tanh", "SiLU"] = "Tanh"  # of the hidden layers; SiLU explores less
     norm_obs: bool = True  # standardise observations by running statistics
-    norm_reward: bool = True  # divide rewards by the running deviation of the discounted return
+    norm_reward: bool = True  # divide rewards by the discounted return's deviation, clip to +-10
     norm_adv: bool = True  # standardise the advantages of each minibatch
     clip_coef: float = 0.2  # epsilon of the clipped surrogate, and of --clip-vloss
     clip_vloss: bool = False  # clip the change of the value as well

@@ -67,7 +67,7 @@ class Args:
     activation: Literal["Tanh", "SiLU"] = "Tanh"  # of the hidden layers
     init_std: float = 0.6  # standard deviation of the action at the start
     norm_obs: bool = True  # standardise observations by running statistics
-    norm_reward: bool = True  # divide rewards by the running deviation of the discounted return
+    norm_reward: bool = True  # divide rewards by the discounted return's deviation, clip to +-10
     norm_adv: bool = False  # standardise the advantages of each minibatch
     bootstrap_truncation: bool = True  # off: a time limit counts as terminal, a common mistake
     aug_coef: float = 0.01  # DrAC: weight of the invariance to a scale of the observation; 0 is PPO

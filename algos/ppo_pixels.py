@@ -63,7 +63,7 @@ class Args:
     gae_lambda: float = 0.95  # lambda of generalized advantage estimation
     num_minibatches: int = 8  # minibatches of an epoch
     update_epochs: int = 4  # passes over a rollout
-    norm_reward: bool = True  # divide rewards by the running deviation of the discounted return
+    norm_reward: bool = True  # divide rewards by the discounted return's deviation, clip to +-10
     norm_adv: bool = True  # standardise the advantages of each minibatch
     clip_coef: float = 0.2  # epsilon of the clipped surrogate, and of --clip-vloss
     clip_vloss: bool = False  # clip the change of the value as well

@@ -6,7 +6,7 @@ Burda et al. 2019, arXiv:1810.12894. Differs from ppo_continuous.py where tagged
 tell what another one, which is random and fixed, says of an observation; its error is the bonus. The
 returns of the bonus have a discount and a value network of their own, and do not end with an episode.
 Discrete actions, too. The parent's deviations hold, and
-1. the rewards are scaled by their returns, not clipped; no random steps come before the first rollout.
+1. the rewards are scaled, not clipped to 1; no random steps come before the first rollout.
 2. The predictor learns from every row and is as deep as its target, OpenAI's is deeper. The first
    weights of both are larger: of a few numbers a smoother function is known everywhere at once.
 """
@@ -70,7 +70,7 @@ class Args:
     activation: Literal["Tanh", "SiLU"] = "Tanh"  # of the hidden layers
     init_std: float = 0.6  # standard deviation of the action at the start
     norm_obs: bool = True  # standardise observations by running statistics
-    norm_reward: bool = True  # divide rewards by the running deviation of the discounted return
+    norm_reward: bool = True  # divide rewards by the discounted return's deviation, clip to +-10
     norm_adv: bool = False  # standardise the advantages of each minibatch
     bootstrap_truncation: bool = True  # off: a time limit counts as terminal, a common mistake
     clip_coef: float = 0.2  # epsilon of the clipped surrogate, and of --clip-vloss
@@ -394,7 +394,7 @@ def train(args: Args, stop=()) -> dict:
     actions = torch.zeros(*shape, len(agent.actor_logstd), device=device)
     if agent.discrete:  # RND: their numbers
         actions = torch.zeros(shape, dtype=torch.int64, device=device)
-    int_trace = torch.zeros(args.num_envs, device=device)  # RND: discounted return of the bonus
+    int_trace = agent.bonus_rms.mean.repeat(args.num_envs)  # RND: discounted return of the bonus
     int_returns = torch.zeros(shape, device=device)  # RND: the same at each step of a rollout
     logprobs = torch.zeros(shape, device=device)
     storage = np.zeros((5, *shape), np.float32)  # reward, terminal, end, valid, discounted

@@ -59,7 +59,7 @@ class Args:
     num_minibatches: int = 16  # minibatches of an epoch
     update_epochs: int = 20  # passes over a rollout to learn its values
     init_std: float = 1.0  # standard deviation of the action at the start
-    norm_reward: bool = True  # divide rewards by the running deviation of the discounted return
+    norm_reward: bool = True  # divide rewards by the discounted return's deviation, clip to +-10
     norm_adv: bool = True  # standardise the advantages of a rollout
     max_kl: float = 0.01  # delta, the largest mean KL between the policies before and after a step
     cg_steps: int = 25  # steps of the conjugate gradient method, at most

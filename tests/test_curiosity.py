@@ -142,22 +142,33 @@ def test_what_was_seen_is_no_longer_new(curious, space):
 
 @pytest.mark.parametrize("kind", ["", "Discrete"])
 def test_both_kinds_of_actions_train_and_go_on(curious, monkeypatch, tmp_path, kind):
-    """Would break: a kind of action that an array cannot hold, statistics of the bonus that are not saved."""
+    """Would break: a kind of action that an array cannot hold, statistics of the bonus that are not saved, or
+    its returns begun again at 0, which would widen them."""
     args = tiny(curious, tmp_path, env_id=f"Counter{kind}-v0")
     first = curious.train(args)
     saved = curious.load_checkpoint(run := run_folder(tmp_path))
-    begun = []
+    begun, agents, returns = [], [], []
     original = curious.Agent.load_state_dict
 
     def noted(agent, state):
         original(agent, state)
+        agents.append(agent)
         begun.append({key: value.clone() for key, value in agent.state_dict().items()})
 
+    def seen(statistics, rows):
+        if agents and statistics is agents[0].bonus_rms:
+            returns.append(rows.clone())
+        counted(statistics, rows)
+
+    counted = curious.RunningMeanStd.update
+    monkeypatch.setattr(curious.RunningMeanStd, "update", seen)
     monkeypatch.setattr(curious.Agent, "load_state_dict", noted)
     changes = {"resume": str(run), "total_timesteps": 2 * args.total_timesteps}
     again = curious.train(curious.Args(**saved["args"] | changes))
     assert again["global_step"] > first["global_step"]
     assert begun[0]["bonus_rms.count"] > 0 and equal(begun[0], saved["agent"])
+    mean = begun[0]["bonus_rms.mean"]  # the bonus's returns do not begin at 0 again
+    assert mean > 0 and (returns[0][: args.num_envs] >= 0.999 * args.int_gamma * mean).all()
 
 
 def test_other_actions_are_refused(curious, registered, tmp_path):
