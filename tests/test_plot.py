@@ -1538,11 +1538,31 @@ def test_when_the_arm_is_learned():
     assert "median {:,.0f} steps against PPO's {:,.0f}".format(*medians) in page
 
 
+def test_cars_at_rest():
+    """Would break: another run of the continuous car that is low early on and reaches the goal in the end."""
+    lows, ends = defaultdict(list), {}
+    for name in ("curiosity", "curiosity_second"):
+        for row in results.read_csv(ROOT / f"benchmarks/results/{name}.csv"):
+            key = row.env_id, row.exp_name, row.seed
+            if row.metric == "eval_return_mean":
+                ends[key] = row.value
+            elif row.metric == results.CURVE and row.step < 66_000:
+                lows[key].append(row.value)
+    car = {key: end for key, end in ends.items() if key[0] == "MountainCarContinuous-v0"}
+    at_rest = {key for key, end in car.items() if end < 1}
+    assert len(car) == 70 and len(at_rest) == 7
+    assert at_rest == {key for key in car if min(lows[key]) < 47}
+    page = (ROOT / "docs/curiosity.md").read_text()
+    assert "These seven runs alone have a point below 47 before 66,000 steps." in page
+
+
 def test_falls_and_late_finders():
     """Would break: a run that falls, or finds the arm's cylinder late, and is not counted; an episode at the top."""
-    falls = defaultdict(dict)
+    falls, last = defaultdict(dict), {}
     for row in results.read_csv(ROOT / "benchmarks/results/trust_region.csv"):
         seeds = falls[row.exp_name] if row.env_id == "Pendulum-v1" else {}
+        if row.metric == results.CURVE and row.exp_name == "trpo_continuous":
+            last[row.env_id, row.seed] = row.value
         if row.metric == results.CURVE and row.step > 250_000 and row.value < -400:
             seeds[row.seed] = min(row.value, seeds.get(row.seed, 0))
     page = " ".join((ROOT / "docs/trust-region.md").read_text().split())
@@ -1551,7 +1571,9 @@ def test_falls_and_late_finders():
     assert {6, 7, 10} < set(falls["ppo_penalty-paper"]) == set(range(1, 11)) - {8, 9}
     trpo = falls["trpo_continuous"]
     assert sorted(trpo) == [3, 4, 8, 10] and "four of its ten runs fall." in page
-    words = f"to between {max(trpo.values()):.0f} and {min(trpo.values()):.0f}, and come back"
+    words = f"to between {max(trpo.values()):.0f} and {min(trpo.values()):.0f}"
+    words = f"{words}; all but 4 come back."
+    assert [seed for seed in trpo if last["Pendulum-v1", seed] < -400] == [4]
     assert f"seeds 3, 4, 8 and 10 fall by the same rule, {words}" in page
     first = {}
     for name in ("arm", "arm_second"):
