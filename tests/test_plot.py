@@ -1538,7 +1538,7 @@ def test_when_the_arm_is_learned():
     assert "median {:,.0f} steps against PPO's {:,.0f}".format(*medians) in page
 
 
-def test_cars_at_rest():
+def test_low_starts_of_cars_at_rest():
     """Would break: another run of the continuous car that is low early on and reaches the goal in the end."""
     lows, ends = defaultdict(list), {}
     for name in ("curiosity", "curiosity_second"):
