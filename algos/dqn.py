@@ -277,7 +277,7 @@ def train(args: Args, stop=()) -> dict:
     for name, space in {**parts, "action": envs.single_action_space}.items():
         kind = "Discrete" if name == "action" else "Box"
         if not isinstance(space, getattr(gym.spaces, kind)) or getattr(space, "start", 0) != 0:
-            sys.exit(f"--env-id: {name} {space} is no plain {kind}; Box actions: ppo_continuous.py")
+            sys.exit(f"--env-id: {name} {space}, no plain {kind}: wrap it; Box: ppo_continuous.py")
     if args.buffer_size * obs[0].nbytes > 2**33:
         sys.exit(f"--buffer-size {args.buffer_size} takes over 8 GiB with these observations")
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)

@@ -303,7 +303,7 @@ def train(args: Args, stop=()) -> dict:
     for name, space in {**parts, "action": envs.single_action_space}.items():
         kind = "Discrete" if name == "action" else "Box"
         if not isinstance(space, getattr(gym.spaces, kind)) or getattr(space, "start", 0) != 0:
-            sys.exit(f"--env-id: {name} {space} is no plain {kind}; Box actions: ppo_continuous.py")
+            sys.exit(f"--env-id: {name} {space}, no plain {kind}: wrap it; Box: ppo_continuous.py")
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     agent = Agent(next_obs.shape[1], envs.single_action_space, args).to(device)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)

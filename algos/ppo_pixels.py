@@ -304,7 +304,7 @@ def train(args: Args, stop=()) -> dict:
     try:
         envs, next_obs = make_envs(args, args.num_envs, env_seed + global_step)
     except Exception as error:  # whatever a renderer raises
-        sys.exit(f"--env-id {args.env_id} shows or renders no pictures: {error!r}")
+        sys.exit(f"--env-id {args.env_id} shows no pictures: {error.__cause__ or error!r}")
     space, sides = envs.single_action_space, next_obs.shape[2:]
     if not isinstance(space, gym.spaces.Discrete) or space.start != 0:
         sys.exit(f"--env-id {args.env_id}: action {space} is not Discrete from 0")

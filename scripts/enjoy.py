@@ -158,9 +158,9 @@ def starter(module, args, mode: Literal["human", "rgb_array"] | None) -> Callabl
     except (Exception, SystemExit) as error:
         done = "rendered" if mode else "made"
         if mode and "mujoco" in str(gym.registry.get(name)):
-            done += "; try MUJOCO_GL=egl or --no-render"
+            done += "; try MUJOCO_GL=egl or osmesa"
         check(False, f"{name} cannot be {done} ({one_line(error)})")
-    hidden = f"{name} exists in EnvPool only and cannot be rendered; take --no-render"
+    hidden = f"{name} exists in EnvPool only: no window and no --video; take --no-render"
     check(backend == "gymnasium" or not mode, hidden)
     if mode != "human":
         return start
@@ -202,7 +202,7 @@ def draw_actions(module, agent):
     if hasattr(agent, "actor_mean"):
         return Sampler(agent)
     draws_anyway = hasattr(module, "AtariVectorEnv")
-    nothing = f"--stochastic finds no actor_mean or actor of its own in Agent of {module.__file__}"
+    nothing = f"--stochastic: {module.__file__} draws anyway, or its Agent has no actor"
     check(hasattr(agent, "actor") and not draws_anyway, nothing)
 
     def draw(layer, inputs, logits):

@@ -372,7 +372,7 @@ def refuse(name: str, rows: list[Row], score: str, left_out: list[str], options)
     lacks = [line for _, line in found] if options.allow_incomplete else []
     refused = left_out + [line for _, line in found if not options.allow_incomplete]
     if refused:
-        words = "--allow-incomplete averages what is there and marks it"
+        words = "--allow-incomplete averages sets that lack runs and marks them"
         print(f"plot.py: {name} is incomplete; {words}", *refused, sep="\n  ", file=sys.stderr)
     if not lacks:
         barred = {env_id for env_id, _ in found}
