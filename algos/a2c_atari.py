@@ -396,17 +396,18 @@ def train(args: Args, stop=()) -> dict:
 
         # Update: (T, N, ...) -> (rows, ...)
         batch = [tensor.flatten(0, 1) for tensor in (obs[:-1], actions, targets, valid)]
-        metrics = update(agent, optimizer, args, batch, loss_fn).tolist()
-        losses.append(metrics)
+        losses.append(update(agent, optimizer, args, batch, loss_fn).tolist())
         weights = torch.stack([weight.detach().sum() for weight in agent.parameters()])
-        if not np.isfinite([*metrics, storage.sum(), weights.sum().item()]).all():
+        if not np.isfinite([*losses[-1], storage.sum(), weights.sum().item()]).all():
             sys.exit(f"non-finite numbers before step {global_step}; saved {saved_step}: {run_dir}")
 
-        # Log, every 2,000 steps
+        # Log, every 2,000 steps and before an evaluation
         paces.append((global_step - first_step, time.perf_counter() - iteration_started))
         bar.update(min(global_step, args.total_timesteps) - bar.n)
         over = global_step >= args.total_timesteps
-        if over or stop or global_step // 2000 > first_step // 2000:
+        every = args.eval_frequency or args.total_timesteps
+        evaluates = over or global_step // every > first_step // every
+        if evaluates or stop or global_step // 2000 > first_step // 2000:
             sps = float(np.divide(*np.sum(paces[1:] or paces, axis=0)))
             names = ("policy_loss", "value_loss", "entropy")
             scalars = {f"losses/{name}": value for name, value in zip(names, np.mean(losses, 0))}
@@ -424,8 +425,7 @@ def train(args: Args, stop=()) -> dict:
             finished = []
 
         # Evaluate and save
-        every = args.eval_frequency or args.total_timesteps
-        if over or global_step // every > first_step // every:
+        if evaluates:
             bar.set_description("evaluation ")
             eval_envs = make_envs(args, args.eval_episodes, env_seed + 2**30)
             camera, films = None, []

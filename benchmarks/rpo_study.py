@@ -9,7 +9,8 @@ Cells without runs are left out, and so are their comparisons: the correction is
 Question 4 is of six other tasks. A run of RPO less the run of PPO with its seed, over the difference that CleanRL
 published, is the share of that difference that is there: 1 as published, 0 for none, below 0 the other way round. Its
 one test is of the mean share of all pairs of a task and a seed, in training returns, as the published ones are; of more
-than 14 pairs it is of random flips.
+than 14 pairs it is of random flips. Its interval resamples these pairs, tasks among them, and is wider than one of
+these six tasks alone, stratified, would be.
 The last table is of the walkers of docs/rpo-more.md.
 """
 
@@ -410,6 +411,9 @@ def rows_of(files: tuple[Path, ...]) -> list:
         found = {}
         for row in read_csv(file):
             found.setdefault((row.env_id, row.exp_name), []).append(row)
+        for key, rows in found.items():
+            seeds = [row.seed for row in rows if row.metric == "eval_return_mean"]
+            check(len(seeds) == len(set(seeds)), f"{file}: {', '.join(key)} has a seed twice")
         experiments |= found
     return [row for rows in experiments.values() for row in rows]
 

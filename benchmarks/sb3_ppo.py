@@ -8,12 +8,10 @@ For comparisons beside our own files: scripts/sweep.py runs it and scripts/plot.
 learning rate is constant, so that a shorter run is the beginning of a longer one; CleanRL's and ours fall to zero.
 """
 
-import functools
 import importlib.metadata
 import importlib.util
 import json
 import math
-import operator
 import shutil
 import sys
 import time
@@ -132,6 +130,8 @@ def run(
 
         def _on_training_end(self) -> None:
             self.log()
+            pace = self.num_timesteps / (time.time() - self.started)  # where no episode ended, too
+            writer.add_scalar("charts/SPS", pace, self.num_timesteps)
 
         def log(self) -> None:
             if self.ended:
@@ -185,7 +185,13 @@ def train(args: Args) -> dict:
         settings = identical(defaults) | {"policy_kwargs": networks}
     settings = with_activation(settings, args.library)
     if args.settings != "zoo":
-        settings["learning_rate"] = functools.partial(operator.mul, settings["learning_rate"])
+        start, rollout = settings["learning_rate"], settings["n_envs"] * settings["n_steps"]
+
+        def learning_rate(left: float) -> float:
+            """It asks after a rollout, with the share of steps that is left then; ours counts from its start."""
+            return start * min(left + rollout / args.total_timesteps, 1)
+
+        settings["learning_rate"] = learning_rate
     library = "sbx" if args.library == "sbx" else "stable_baselines3"
     return train_on(args, "PPO", settings, library)
 

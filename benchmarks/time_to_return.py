@@ -106,7 +106,8 @@ def read_run(run: Path, window: int) -> dict | None:
     num_envs = summary.get("num_envs") or summary["args"]["num_envs"]
     window_here = window_of(summary["env_id"], num_envs, window)
     reached = time_to(GOALS[summary["env_id"]], curve, window_here)
-    step, seconds = reached or (summary["global_step"], curve[-1][1])
+    logged = [point[1] for points in results.read_scalars(run).values() for point in points]
+    step, seconds = reached or (summary["global_step"], max(logged))
     key = {"exp_name": summary["args"]["exp_name"], "env_id": summary["env_id"]}
     key |= {"seed": summary["seed"], "commit": summary["commit"], "curve": thin(curve, window)}
     return key | {"steps": step, "minutes": seconds / 60, "reached": reached is not None}

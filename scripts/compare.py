@@ -141,12 +141,12 @@ def comparison_table(rows: list[Row], score: str, options) -> list[dict]:
             row |= compare(*both, options, same_program=program(name) == program(against))
             table.append(row | {"p_holm": math.nan, "verdict": "not tested"})
     for row in table:
-        if row["least_p"] > 0.05:
+        if row["least_p"] >= 0.05:
             row["verdict"] = f"too few to test (least p {row['least_p']:.3g})"
-    tested = [row for row in table if row["least_p"] <= 0.05 and math.isfinite(row["p"])]
+    tested = [row for row in table if row["least_p"] < 0.05 and math.isfinite(row["p"])]
     # as if every comparison were as clear as can be; those of the fewest seeds go first
     bounds = holm([row["least_p"] for row in tested])
-    while max(bounds, default=0) > 0.05:
+    while max(bounds, default=0) >= 0.05:
         worst = max(row["least_p"] for row in tested)
         for row, least in zip(tested, bounds):
             if row["least_p"] == worst:
@@ -217,8 +217,10 @@ def write_tables(stem: Path, scores, comparisons, score: str, lacks: list[str], 
         for row in table:
             values = [row.get(column, "") for column in columns]
             cells.append([f"{x:.6g}" if isinstance(x, float) else x for x in values])
+        file = stem.with_name(f"{stem.name}_{name}.csv")
+        file.unlink(missing_ok=True)  # an earlier set's
         if table:
-            write_csv(stem.with_name(f"{stem.name}_{name}.csv"), columns, cells)
+            write_csv(file, columns, cells)
     statistic = {"mean": "mean", "iqm": "IQM"}[options.statistic]
     extra = [name for name in SHOWN if any(name in row for row in scores)][:2]
     lines = []

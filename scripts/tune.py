@@ -299,7 +299,7 @@ def main(options: Options, common: list[str]) -> int:
     space = read_space(options, module, common)
     scales = scales_of(options)
     folder = options.study / "trial-0"
-    sweep.expand(sweep_options(options, scripts=(options.script,), runs_dir=folder), common)
+    jobs = sweep.expand(sweep_options(options, scripts=(options.script,), runs_dir=folder), common)
     options = replace(options, scales=tuple(f"{k}={a},{b}" for k, (a, b) in scales.items()))
     text = options.script.read_bytes()
     declared = {name: getattr(options, name) for name in DECLARED} | {"flags": common}
@@ -308,6 +308,8 @@ def main(options: Options, common: list[str]) -> int:
     other = [name for name in declared if stored.get(name, declared[name]) != declared[name]]
     words = "made with another " + " and ".join(other).replace("sha256", "text of the script")
     check(not other, f"--study {options.study} was {words}; take another folder")
+    few = f"--statistic iqm: of {len(jobs)} runs it is the mean; give four seeds or more"
+    check(options.statistic == "mean" or len(jobs) > 3, few)
     if options.ray:
         runner(sweep_options(options, runs_dir=folder), [], [])  # is it there?
     tuner = Tuner(options, common, text, space, scales)

@@ -406,7 +406,10 @@ def test_settings_of_the_peer(settings, monkeypatch):
     names = ("n_steps", "batch_size", "n_epochs", "clip_range_vf", "vf_coef")
     networks, rate = found["policy_kwargs"], found["learning_rate"]
     assert (*map(found.get, names), rate(1.0), networks["activation_fn"]) == expected
-    assert rate(0.5) == expected[5] / 2 and rate(0.0) == 0
+    rollout = found["n_steps"] * {"cleanrl": 1, "ours": args.num_envs}[settings]
+    share = rollout / sb3_ppo.Args.total_timesteps  # it asks after the first rollout, we before it
+    assert rate(1 - share) == expected[5]
+    assert rate(0.5) == pytest.approx(expected[5] * (0.5 + share)) and rate(-share) == 0
     assert networks["net_arch"] == {"pi": [64, 64], "vf": [64, 64]}
 
 
@@ -436,6 +439,8 @@ def test_settings_of_trpo(monkeypatch):
     assert (model.line_search_max_iter, model.line_search_shrinking_factor) == (10, 0.8)
     assert model.policy.log_std.exp().detach().unique().item() == pytest.approx(args.init_std)
     assert isinstance(model.policy.mlp_extractor.policy_net[1], torch.nn.Tanh)
+    ours = torch.optim.Adam([torch.zeros(1)]).defaults["eps"]
+    assert model.policy.optimizer.defaults["eps"] == 2 * ours
 
 
 def test_scores_of_the_search():

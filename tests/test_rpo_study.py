@@ -125,6 +125,15 @@ def test_later_file_counts(tmp_path):
     assert finals[rpo_study.TASK, other] == {1: -150}
 
 
+def test_a_seed_that_is_there_twice(tmp_path, capsys):
+    """Would break: two runs of one seed of which the last counts, without a word."""
+    rows = rows_of({"ppo_continuous-paper": [-100.0, -110.0]})
+    results.export(tmp_path / "twice.csv", rows + rows[:3])
+    with pytest.raises(SystemExit):
+        rpo_study.rows_of((tmp_path / "twice.csv",))
+    assert "ppo_continuous-paper has a seed twice" in capsys.readouterr().err
+
+
 def test_published_tables(capsys, monkeypatch):
     """Would break: a table of docs/rpo.md that its CSV files do not give."""
     monkeypatch.setattr("sys.argv", ["rpo_study.py", *map(str, RUNS)])

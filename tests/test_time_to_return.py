@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -20,13 +21,15 @@ import cleanrl_ppo  # noqa: E402
 import time_to_return  # noqa: E402
 
 
-def make_run(folder, side: str, seed: int, returns: list[float], env_id: str = "Pendulum-v1"):
-    """A finished run that logs a return every 1,000 steps and 60 seconds."""
+def make_run(folder, side, seed: int, returns: list[float], env_id="Pendulum-v1", ends: int = 0):
+    """A finished run that logs a return every 1,000 steps and 60 seconds, and its pace after `ends` minutes."""
     run = folder / f"{env_id}__{side}__{seed}__1"
     writer = SummaryWriter(run)
     start = time.time()  # of the event file; the clock begins there
     for i, value in enumerate(returns, 1):
         writer.add_scalar("charts/episodic_return", value, 1000 * i, walltime=start + 60 * i)
+    if ends:
+        writer.add_scalar("charts/SPS", 1.0, 1000 * i, walltime=start + 60 * ends)
     writer.close()
     data = {"env_id": env_id, "seed": seed, "commit": "abc", "global_step": 1000 * len(returns)}
     data |= {"total_timesteps": 1000 * len(returns), "args": {"exp_name": side, "num_envs": 1}}
@@ -182,7 +185,8 @@ def test_pace_of_the_page():
     """Would break: steps a second in docs/results.md and README that the runs over minutes do not give."""
     pace = defaultdict(list)
     for run in time_to_return.read_csv(ROOT / "benchmarks/time_to_return.csv"):
-        pace[run["env_id"], run["exp_name"]].append(run["steps"] / run["minutes"])
+        step, seconds, _ = run["curve"][-1]
+        pace[run["env_id"], run["exp_name"]].append(step / seconds)
     sides = ("ppo_continuous", "sb3_ppo-sb3-ours")
     paces = {x: [median(pace[x, side]) for side in sides] for x in time_to_return.TIME_LIMITS}
     ratios = {env_id: f"{ours / theirs:.1f}" for env_id, (ours, theirs) in paces.items()}
@@ -197,6 +201,16 @@ def test_pace_of_the_page():
     # five of five and two of five there: the chance of a split as far apart, either way
     p = 2 * math.comb(5, 5) * math.comb(5, 2) / math.comb(10, 7)
     assert f"Five and two of five show no difference (p = {p:.2f}, Fisher's test)" in page
+
+
+def test_a_stopped_run_counts_whole(tmp_path):
+    """Would break: a peer that was stopped, counted up to the last episode that ended."""
+    run = make_run(tmp_path, "sb3_ppo-sb3-ours", 1, [-900.0] * 3)
+    before = time_to_return.read_run(run, 20_000)["minutes"]
+    shutil.rmtree(run)
+    run = make_run(tmp_path, "sb3_ppo-sb3-ours", 1, [-900.0] * 3, ends=5)
+    assert before == pytest.approx(3, abs=0.1)
+    assert time_to_return.read_run(run, 20_000)["minutes"] == pytest.approx(5, abs=0.1)
 
 
 def test_thin():

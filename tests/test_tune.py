@@ -247,6 +247,9 @@ def test_retest_of_other_flags(folder, capsys, monkeypatch):
 def test_what_a_study_is(folder, capsys, monkeypatch):
     """Would break: trials of different programs, spaces or scores in one study; two tuners in one; a file that is no
     study; a traceback in place of what to install."""
+    with pytest.raises(SystemExit):
+        tune.main(options(trials=1, statistic="iqm", study=Path("few")), [])
+    assert "--statistic iqm: of" in capsys.readouterr().err and not Path("few").exists()
     tune.main(options(trials=1), [])
     other = {"scales": ("Hard=0,2",), "seeds": ("1-2",), "space": SPACE[:2], "statistic": "iqm"}
     for name, value in other.items():
