@@ -50,7 +50,8 @@ SUMMARY |= {"train_return_last100", "device", "args", "commit"}
 
 def test_run_folder(every, tmp_path):
     """Would break: a key of the tables and plots that is missing, a summary unlike what train()
-    returned, a script or hyperparameters that are not kept beside the run."""
+    returned, a script or hyperparameters that are not kept beside the run, an evaluation without a line of the log
+    before it, so that training would count as its time."""
     args = tiny(every, tmp_path, seed=4, total_timesteps=120, eval_frequency=40)
     summary = every.train(args)
     run, name = run_folder(tmp_path), every.__name__
@@ -70,6 +71,8 @@ def test_run_folder(every, tmp_path):
     assert all(math.isfinite(value) for points in logged.values() for _, value in points)
     last = (summary["global_step"], pytest.approx(summary["eval_return_mean"]))
     assert logged["eval/episodic_return"][-1] == last
+    lines = {step for step, _ in logged["charts/SPS"]}  # a clock of training ends with one
+    assert lines >= {step for step, _ in logged["eval/episodic_return"]}
     texts = [value.tensor.string_val for event in events(run) for value in event.summary.value]
     (text,) = [text[0].decode() for text in texts if text]
     assert all(f'"{field.name}"' in text for field in fields(args))
