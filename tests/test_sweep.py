@@ -277,7 +277,7 @@ printf '%s\\n' "$@" > {folder}/words; cat > {folder}/lines
 
 DECLARED = [("atari", 27), ("atari_published", 72), ("atari_mistakes", 12), ("classic", 112)]
 DECLARED += [("continuous", 80), ("mujoco_published", 49), ("ppo_vs_rpo", 180), ("rpo_paper", 60)]
-DECLARED += [("rpo_study", 694), ("symptoms", 33), ("ablations", 96)]
+DECLARED += [("rpo_study", 230), ("rpo_study all", 694), ("symptoms", 33), ("ablations", 96)]
 DECLARED += [("augmentation", 44), ("curiosity", 60), ("settings_search", 30), ("arm", 80)]
 DECLARED += [("curiosity_causes", 200)]
 DECLARED += [("atari_minutes", 9), ("time_to_return", 60), ("trust_region", 135)]
@@ -288,12 +288,14 @@ def test_declared_sweeps(tmp_path, monkeypatch, capsys, name, runs):
     """Would break: a flag that one of the files does not have; a dry run that starts something. The script's python is
     one that writes its arguments and its input down: the sweep is made here, in one process."""
     python, folder = tmp_path / "bin" / "python", tmp_path / "runs"
+    name, _, parts = name.partition(" ")
     python.parent.mkdir()
     python.write_text(STUB.format(folder=tmp_path))
     python.chmod(0o755)
     variables = os.environ | {
         "WORKERS": "1",
         "RUNS": str(folder),
+        "PARTS": parts,
         "PATH": f"{python.parent}:{os.environ['PATH']}",
     }
     line = ["bash", ROOT / f"scripts/{name}.sh", "--dry-run"]
