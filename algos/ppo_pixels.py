@@ -7,7 +7,7 @@ Network: Mnih et al. 2015, Nature 518:529. Takes any Gymnasium environment of Di
 stacks of pictures (frames, height, width) as they are; pictures in colour, and of all others
 what they render, as the last four in grey, 84 x 84. Atari has its own file, ppo_atari.py.
 1. Actor and critic share the network; --precision auto may compute its layers in bfloat16.
-2. Rewards are divided by the running deviation of the discounted return.
+2. Rewards are divided by the discounted return's running deviation and clipped to +-10.
 3. Advantages are standardised, gradients clipped; the learning rate falls linearly to zero.
 4. A time limit is no terminal state: a truncated episode bootstraps from its last observation.
 """

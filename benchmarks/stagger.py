@@ -69,7 +69,7 @@ def main() -> None:
     for score in ("eval_return_mean", "train_return_last100"):
         table = compare.comparison_table(rows, score, plot.Options(()))
         pairs += [pair | {"score": score} for pair in table]
-    tested = [pair for pair in pairs if pair["least_p"] <= 0.05]
+    tested = [pair for pair in pairs if pair["least_p"] < 0.05]
     for pair, p_holm in zip(tested, compare.holm([pair["p"] for pair in tested])):
         pair["holm"] = f"p {pair['p']:.3g}, Holm {p_holm:.3g}"
     for pair in pairs:

@@ -6,7 +6,7 @@ pairs: the interval resamples pairs, p is of a sign-flip test. Where they share 
 their seeds, or where one is of a peer, whose draws a seed does not share with ours, all runs count, and p is of
 a permutation test. Both try all 2^n flips or C(n + m, n) regroupings up
 to 20,000, else 20,000 random ones. p is two-sided, of the difference of means whatever the statistic, and corrected for
-the comparisons of the table (Holm 1979). Where even its least value, 2 in 2^n or in C(n + m, n), is above 0.05 after
+the comparisons of the table (Holm 1979). Where even its least value, 2 in 2^n or in C(n + m, n), is 0.05 or more after
 the correction, the verdict is "too few to test", and the comparison takes no part in it.
 
 `options` has statistic ("mean" or "iqm"), bootstrap_reps, baseline and metric, as in plot.py.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The runs of docs/rpo.md: those of its first table and of the control of entropy, about five hours on two cores.
+# The runs of docs/rpo.md: those of its first table and of the control of entropy: 3 to 5 hours on two cores.
 # PARTS=all trains all runs, about 23 hours; PARTS="tasks later" those parts; SEEDS=1 STEPS=20000 checks it in minutes.
 # fixed is the control of entropy: the scale of the action stays where it starts, at 1.42 nats, near where RPO ends.
 set -euo pipefail

@@ -228,6 +228,19 @@ def test_correction_counts_what_can_be_tested():
     assert [row["verdict"] for row in table] == ["significant"] * 2
 
 
+def test_a_least_p_at_the_limit_is_too_few():
+    """Three comparisons of 3 and 7 unpaired seeds: 3 x 2 / 120 is 0.05, and significant is below. Would break: "not
+    significant" of what could not have been."""
+    rows = []
+    for number in range(3):
+        env_id = f"E{number}-v1"
+        rows += rows_of({"a": [1.0] * 3}, env_id=env_id) + rows_of(
+            {"sb3_b": [2.0] * 7}, env_id=env_id
+        )
+    table = compare.comparison_table(rows, SCORE, options())
+    assert [row["verdict"] for row in table] == ["too few to test (least p 0.05)"] * 3
+
+
 def test_fewest_seeds_leave_the_correction_first():
     """Three comparisons of 6 pairs and three of 10: the first cannot be below 0.05 after a correction for six, so the
     others are corrected for three. Would break: a correction for what cannot be tested."""
@@ -688,6 +701,9 @@ def test_files(call, tmp_path):
     names = {file.name for file in (tmp_path / "c").iterdir()}
     assert {"set_minutes.png", "set_minutes.pdf", "set.html"} <= names
     assert not {"set_scores.png", "set_comparisons.csv"} & names  # nothing to compare
+    flags = ("--output", "b", "--exp-names", "ppo")  # where both were
+    assert call("a/results/set.csv", *flags, cwd=tmp_path)[0] == 0
+    assert not (tmp_path / "b/set_comparisons.csv").exists()
 
 
 def test_nothing_heavy_is_imported(tmp_path):
@@ -1572,7 +1588,7 @@ def test_falls_and_late_finders():
     trpo = falls["trpo_continuous"]
     assert sorted(trpo) == [3, 4, 8, 10] and "four of its ten runs fall." in page
     words = f"to between {max(trpo.values()):.0f} and {min(trpo.values()):.0f}"
-    words = f"{words}; all but 4 come back."
+    words = f"{words}; all but seed 4 come back."
     assert [seed for seed in trpo if last["Pendulum-v1", seed] < -400] == [4]
     assert f"seeds 3, 4, 8 and 10 fall by the same rule, {words}" in page
     first = {}
