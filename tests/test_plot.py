@@ -1552,6 +1552,23 @@ def test_when_the_arm_is_learned():
     page = " ".join((ROOT / "docs/curiosity.md").read_text().split())
     assert f"the later one in {sum(a > b for a, b in both)} of {len(both)} seeds" in page
     assert "median {:,.0f} steps against PPO's {:,.0f}".format(*medians) in page
+    others = ("ppo_continuous", "ppo_icm"), ("ppo_rnd-no-bonus",)
+    latest = [max(at for (name, _), at in learned.items() if at and name in x) for x in others]
+    latest = [math.ceil(at / 1000) * 1000 for at in latest]
+    words = "PPO and ICM learn by {:,} steps or not; RND without its bonus by {:,}."
+    assert words.format(*latest) in page
+
+
+def test_failures_with_silu():
+    """Would break: a count or a p of docs/classic.md that the runs do not give."""
+    rows = results.read_csv(ROOT / "benchmarks/results/classic.csv")
+    finals = results.finals_of(list(rows), "eval_return_mean")
+    names = ("ppo-activation=SiLU", "ppo", "ppo-no-norm-obs", "ppo-activation=SiLU-no-norm-obs")
+    failed = [[x < -400 for x in finals["Acrobot-v1", name].values()] for name in names]
+    assert [sum(runs) for runs in failed] == [2, 0, 0, 0] and {len(runs) for runs in failed} == {5}
+    p = math.comb(5, 2) / math.comb(20, 2)  # that both failures are of these five
+    page = " ".join((ROOT / "docs/classic.md").read_text().split())
+    assert f"two of five runs fail, of the 15 others none (Fisher's p = {p:.3f})" in page
 
 
 def test_low_starts_of_cars_at_rest():
