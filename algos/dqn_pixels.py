@@ -344,12 +344,13 @@ def train(args: Args, stop=()) -> dict:
     done = np.zeros(args.num_envs, bool)
     last100 = None  # mean return of the last 100 episodes
     paces = []  # (steps, seconds) of the iterations; sps is of those with updates
-    period = min(1000, args.eval_frequency or 1000, args.checkpoint_frequency)  # of log lines
+    every = args.eval_frequency or args.total_timesteps
+    period = every / np.ceil(every / min(1000, args.checkpoint_frequency))  # of log lines
     saved_step = global_step
     look = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
     bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=look, disable=None)
     bar.postfix = "no episode yet"
-    while global_step < args.total_timesteps and not stop:
+    while global_step < args.total_timesteps and not (stop and saved_step):  # saves first
         first_step = global_step
         iteration_started = time.perf_counter()
         finished = []  # (return, length) of the episodes that end in this iteration
@@ -405,7 +406,6 @@ def train(args: Args, stop=()) -> dict:
 
         # Evaluate and save
         over = global_step >= args.total_timesteps
-        every = args.eval_frequency or args.total_timesteps
         if over or global_step // every > first_step // every:
             bar.set_description("evaluation ")
             film = run_dir / f"videos/step-{global_step}"

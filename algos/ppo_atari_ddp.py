@@ -406,7 +406,7 @@ def train(args: Args, stop=()) -> dict:
     hide = RANK > 0 or None  # DDP: None shows it where there is a terminal
     bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=look, disable=hide)
     bar.postfix = "no episode yet"
-    while global_step < args.total_timesteps and not stop:
+    while global_step < args.total_timesteps and not (stop and saved_step):  # saves first
         first_step = global_step
         iteration_started = time.perf_counter()
         finished = []  # (return, length) of the episodes that end in this rollout

@@ -411,7 +411,7 @@ def train(args: Args, stop=()) -> dict:
     look = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
     bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=look, disable=None)
     bar.postfix = "no episode yet"
-    while global_step < args.total_timesteps and not stop:
+    while global_step < args.total_timesteps and not (stop and saved_step):  # saves first
         first_step = global_step
         iteration_started = time.perf_counter()
         finished = []  # (return, length) of the episodes that end in this rollout

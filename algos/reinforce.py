@@ -256,7 +256,7 @@ def train(args: Args, stop=()) -> dict:
     saved_step = global_step
     look = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
     bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=look, disable=None)
-    while global_step < args.total_timesteps and not stop:
+    while global_step < args.total_timesteps and not (stop and saved_step):  # saves first
         first_step = global_step
         iteration_started = time.perf_counter()
         fraction = 1 - global_step / args.total_timesteps if args.anneal_lr else 1.0

@@ -118,10 +118,10 @@ def main(
     """The tables of run folders below a folder, or of a CSV file; --output writes the rows to such a file, --figure
     draws them."""
     check(source.exists(), f"{source} does not exist")
+    planned = {name for pairs in PLANNED.values() for pair in pairs for name in pair}
     if source.is_dir():
         rows, left_out = read_folders([source])
         check(not left_out, "; ".join(left_out))
-        planned = {name for pairs in PLANNED.values() for pair in pairs for name in pair}
         metrics = ("eval_return_mean", TRAINING, ENTROPY, "missing")
         rows = [row for row in rows if row.exp_name in planned and row.metric in metrics]
     else:
@@ -130,6 +130,8 @@ def main(
         {f"{row.exp_name}, seed {row.seed}" for row in rows if row.metric == "missing"}
     )
     check(not lacking, f"not finished: {'; '.join(lacking)}")
+    absent = sorted(planned - {row.exp_name for row in rows})
+    check(not absent, f"{source} has no runs of {', '.join(absent)}")
     if output:
         export(output, rows)
     if figure:

@@ -77,9 +77,11 @@ def follow(process: subprocess.Popen, logs: Path, args: Args) -> None:
 def train(args: Args) -> dict:
     check(args.env_id in GOALS, f"--env-id {args.env_id} has no goal; {', '.join(GOALS)} have")
     check(args.file.is_file(), f"--file {args.file} is not there")
-    check(shutil.which(args.python), f"--python {args.python} is no interpreter")
+    python = shutil.which(args.python)
+    check(python, f"--python {args.python} is no interpreter")
+    python = os.path.abspath(python)  # the file runs in a folder of its own
     asked = "import gymnasium, torch; print(gymnasium.__version__, torch.__version__)"
-    found = subprocess.run([args.python, "-c", asked], capture_output=True, text=True)
+    found = subprocess.run([python, "-c", asked], capture_output=True, text=True)
     check(found.returncode == 0, f"--python {args.python}: {one_line(found.stderr[-200:])}")
 
     started = time.time()
@@ -97,7 +99,7 @@ def train(args: Args) -> dict:
     run |= {"total_timesteps": args.total_timesteps, "args": values}
     (run_dir / "config.json").write_text(json.dumps(run, indent=2) + "\n")
 
-    command = [args.python, args.file.resolve(), "--env-id", THEIRS.get(args.env_id, args.env_id)]
+    command = [python, args.file.resolve(), "--env-id", THEIRS.get(args.env_id, args.env_id)]
     command += ["--seed", str(args.seed), "--total-timesteps", str(args.total_timesteps)]
     with open(run_dir / "log", "w") as log:
         one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -119,7 +121,12 @@ def train(args: Args) -> dict:
         "sps": step / seconds,
     }
     last100 = float(np.mean([value for *_, value in curve[-100:]]))
-    summary |= {"eval_return_mean": math.nan, "eval_episodes": 0, "train_return_last100": last100}
+    summary |= {
+        "eval_return_mean": math.nan,
+        "eval_returns": [],
+        "eval_episodes": 0,
+        "train_return_last100": last100,
+    }
     (run_dir / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     print(f"{run_dir}: return {last100:.1f} in training, {step} steps, {seconds / 60:.1f} minutes")
     return summary

@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 
@@ -308,8 +309,11 @@ def draw(rows: list[dict], coefficients: list[np.ndarray], figure: Path) -> None
 
 def main(options: Options) -> None:
     if options.table is None:
-        rows = []
-        with options.output.open("w", newline="") as stream:
+        check(find_spec("ray"), "Ray is missing: pip install -r requirements-dev.txt")
+        aside = options.output.with_suffix(
+            ".tmp"
+        )  # the table of before stays until the new one is whole
+        with aside.open("w", newline="") as stream:
             writer = csv.DictWriter(stream, NAMES + SECONDS, lineterminator="\n")
             writer.writeheader()
             for measure_one, kinds in ((measure, CONFIGURATIONS), (measure_ranks, RANKS)):
@@ -318,6 +322,7 @@ def main(options: Options) -> None:
                         row = measure_one(wait_ms, environments, count, options.iterations)
                         writer.writerow(row | {key: f"{row[key]:.6g}" for key in SECONDS})
                         stream.flush()
+        os.replace(aside, options.output)
     with (options.table or options.output).open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     check(

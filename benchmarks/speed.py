@@ -33,6 +33,7 @@ import tyro
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 from common import ROOT, check  # noqa: E402
 
+RSS_UNITS = 2**20 if sys.platform == "darwin" else 2**10  # of ru_maxrss, in a MiB
 PACKAGES = ("torch", "numpy", "gymnasium", "envpool", "stable-baselines3", "sbx-rl", "jax")
 # RL Baselines3 Zoo's tuned settings, hyperparams/ at commit 22e3ff2; what it leaves out is the library's default
 ZOO = {
@@ -215,7 +216,7 @@ def measure_peer(
     model = getattr(importlib.import_module("sbx" if side == "sbx" else "stable_baselines3"), algo)
     model(policy, envs, seed=seed, device=device, **settings).learn(10**9, callback=clock)
     (start, steps_before), (end, steps_after) = clock.first, clock.last
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / RSS_UNITS
     return {
         "sps": (steps_after - steps_before) / (end - start),
         "steps": steps_after - steps_before,
@@ -290,7 +291,7 @@ def run(command: list) -> tuple[str, float]:
                 os.waitstatus_to_exitcode(status),
             )
             check(False, f"exit status {status} from {' '.join(map(str, command))}\n{tail}", 1)
-        return out.read(), usage.ru_maxrss / 1024
+        return out.read(), usage.ru_maxrss / RSS_UNITS
 
 
 def words_of(flags: dict) -> list[str]:

@@ -9,6 +9,7 @@ mean before them.
 """
 
 import sys
+from collections import Counter
 from pathlib import Path
 from statistics import fmean
 
@@ -69,6 +70,9 @@ def main(source: tyro.conf.Positional[Path], output: Path | None = None) -> None
         ]
     else:
         rows = results.read_csv(source)
+    runs = Counter(row[:3] for row in rows if row.metric == SCORE)
+    twice = [" ".join(map(str, run)) for run, number in runs.items() if number > 1]
+    check(not twice, f"{source}: {', '.join(twice)}: more than one run; take a folder of their own")
     seeds = {tuple(sorted(runs)) for runs in finals_of(rows, SCORE).values()}
     check(len(seeds) == 1, f"{source}: not every case has the same seeds")
     if output:

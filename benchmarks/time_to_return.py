@@ -24,7 +24,7 @@ import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 import results  # noqa: E402
-from common import check, is_complete, read_json  # noqa: E402
+from common import check, is_complete, read_json, writing  # noqa: E402
 from plot import canvas, save  # noqa: E402
 from results import CLOCK, CURVE  # noqa: E402
 
@@ -250,10 +250,11 @@ def main(options: Options) -> None:
         check(env_id not in GOALS, f"{words} (sweep.json)", 1)
     check(runs, f"no finished run of {', '.join(GOALS)} in {' '.join(map(str, options.inputs))}", 1)
     print("\n".join(table(runs, options.ours)))
-    if options.output:
-        results.export(options.output, [row for run in runs for row in rows_of(run)])
-    if options.figure:
-        draw(options.figure, runs, options.ours)
+    with writing():
+        if options.output:
+            results.export(options.output, [row for run in runs for row in rows_of(run)])
+        if options.figure:
+            draw(options.figure, runs, options.ours)
 
 
 if __name__ == "__main__":

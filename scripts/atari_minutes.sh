@@ -15,9 +15,10 @@ jobs="$run algos/ppo_atari.py --tag fast -- $fast $both ${STEPS:-1000000}
 $run benchmarks/sb3_atari.py --tag ppo-fast -- --fast $peer ${STEPS:-1000000}
 $run benchmarks/sb3_atari.py --tag ppo-minutes -- --schedule-timesteps 10000000 $peer ${PEER_STEPS:-1500000}"
 
-cores="$(nproc)"
-for core in $(seq 0 $((${WORKERS:-$cores} - 1))); do # several sweeps share a folder
-  bound="$(command -v taskset > /dev/null && echo "taskset -c $((core % cores))" || true)"
+cores=($(python -c 'import os; print(*getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count()))(0))'))
+for slot in $(seq 0 $((${WORKERS:-${#cores[@]}} - 1))); do # several sweeps share a folder
+  core="${cores[slot % ${#cores[@]}]}"
+  bound="$(command -v taskset > /dev/null && echo "taskset -c $core" || true)"
   $bound python scripts/sweep.py --workers 1 --runs-dir "${RUNS:-runs/atari_minutes}" "$@" --jobs - <<< "$jobs" &
 done
 status=0

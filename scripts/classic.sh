@@ -8,7 +8,7 @@ seeds=${SEEDS:-21-30} # the defaults were chosen with seeds 1 to 12
 few=${SEEDS:-21-25}
 three=${SEEDS:-21-23}
 variant=benchmarks.cartpole_pixels
-first="--num-steps 64 --num-minibatches 2 --activation SiLU --init-std 1 --norm-adv --vf-coef 0.5" # first defaults
+first="--num-steps 64 --num-minibatches 2 --update-epochs 10 --activation SiLU --init-std 1 --norm-adv --vf-coef 0.5" # first defaults
 
 python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --device "${DEVICE:-auto}" --runs-dir "${RUNS:-runs}" \
   "$@" --jobs - <<JOBS

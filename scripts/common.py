@@ -1,5 +1,6 @@
 """What the command lines of scripts/ and benchmarks/ share: `from common import check, load, read_json`."""
 
+import contextlib
 import hashlib
 import importlib.util
 import json
@@ -9,6 +10,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 KEYS = ("exp_name", "env_id", "seed")  # what tells the runs of a folder apart in sweep.json
+
+
+@contextlib.contextmanager
+def writing():
+    """Ends the program with one line where a file or folder cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        check(False, f"{error.filename} cannot be written: {error.strerror}", 1)
 
 
 def check(ok, message: str, status: int = 2) -> None:

@@ -34,7 +34,7 @@ import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import results  # noqa: E402
-from common import check  # noqa: E402
+from common import check, writing  # noqa: E402
 from compare import (  # noqa: E402
     aggregate,
     comparison_table,
@@ -591,17 +591,20 @@ def main(options: Options) -> None:
         failed = failed or refused
     if failed and (files or options.export):
         raise SystemExit(1)
-    for file, rows, score, lacks in ready:
-        home = file.parent.parent if file.parent.name == "results" else file.parent
-        options = labelled(home, file.stem, {row.exp_name for row in rows}, given)
-        if rows and options.figure:
-            curves = summarise(rows, options)
-            check(curves, f"{file.stem} has no {options.metric}")
-            draw_curves([options.figure], curves, "environment steps", lacks, options)
-        elif rows:
-            if options.export:
-                results.export(options.export, rows)
-            write_set((options.output or home / "curves") / file.stem, rows, score, lacks, options)
+    with writing():
+        for file, rows, score, lacks in ready:
+            home = file.parent.parent if file.parent.name == "results" else file.parent
+            options = labelled(home, file.stem, {row.exp_name for row in rows}, given)
+            if rows and options.figure:
+                curves = summarise(rows, options)
+                check(curves, f"{file.stem} has no {options.metric}")
+                draw_curves([options.figure], curves, "environment steps", lacks, options)
+            elif rows:
+                if options.export:
+                    results.export(options.export, rows)
+                write_set(
+                    (options.output or home / "curves") / file.stem, rows, score, lacks, options
+                )
     if failed:
         raise SystemExit(1)
 

@@ -113,7 +113,8 @@ def read_run(run: Path, bins: int, metric: str) -> tuple[dict, list[Row]]:
     try:
         summary = json.loads((run / "summary.json").read_text())
         returns = summary["eval_returns"]
-        summary |= {"eval_return_median": median(returns), "eval_return_min": min(returns)}
+        if returns:  # none of a peer that does not evaluate
+            summary |= {"eval_return_median": median(returns), "eval_return_min": min(returns)}
         key = (summary["args"]["exp_name"], summary["env_id"], summary["seed"])
         points = read_curve(run, summary["total_timesteps"], bins, metric)
         finals = [name for name in SUMMARY if summary.get(name) is not None]

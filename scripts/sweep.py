@@ -84,7 +84,9 @@ def read_runs(runs_dir: Path) -> list[tuple[Path, dict, dict]]:
     runs = []
     for folder in sorted(runs_dir.glob("*/")):
         config, summary = read_json(folder / "config.json"), read_json(folder / "summary.json")
-        if not config and not summary and (folder / "checkpoint.pt").is_file():
+        if (
+            not config and not summary and os.path.isfile(folder / "checkpoint.pt")
+        ):  # False: not ours to see
             config = read_checkpoint(folder)
         runs.append((folder, config or summary, summary))
     return runs
@@ -184,6 +186,18 @@ def hold(file: Path, wait: bool = False) -> int | None:
         os.close(descriptor)
         return None
     return descriptor
+
+
+def is_held(name: str, runs_dir: Path) -> bool:
+    """Whether a process holds the run's lock; seen without a write, since the folder may be another's."""
+    try:
+        with (runs_dir / ".locks" / f"{name}.lock").open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # it is not there
+        pass
+    return False
 
 
 def declare(jobs: list[Job], runs_dir: Path) -> None:
@@ -343,6 +357,7 @@ def carry_out(job: Job, slot: int, held: int, run: Callable, options: Options, s
         for folder in find(job, read_runs(options.runs_dir))["half"]:
             (folder / "checkpoint.tmp").unlink(missing_ok=True)
     if job.state != "done":
+        job.seconds = time.monotonic() - begin
         job.state = "waiting" if stop else "failed"
     with contextlib.suppress(OSError), log_file(job.name, options.runs_dir).open("a") as log:
         print(f"= {job.state}: {job.outcome}", file=log)
@@ -427,8 +442,7 @@ def status(runs_dir: Path) -> int:
     for key, run in runs.items():
         log = runs_dir / "logs" / f"{run.get('log', '')}.log"
         last = re.split("[\r\n]+", tail(log).strip())[-1]
-        held = hold(lock_file(log.stem, runs_dir))
-        if held is None:
+        if is_held(log.stem, runs_dir):
             state = "running"
             words.append(f"running {log.stem}: {last}")
         elif key in done:  # perhaps by hand, after it had failed
@@ -438,8 +452,6 @@ def status(runs_dir: Path) -> int:
             words.append(f"FAILED {log.stem}{last.removeprefix('= failed')}")
         else:
             state = "waiting"
-        if held is not None:
-            os.close(held)
         states.append((Path(run.get("script", "?")).stem, run["env_id"], state))
     print(*table(states), *words, sep="\n")
     return 0

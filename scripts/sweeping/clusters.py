@@ -154,22 +154,26 @@ def ray_runner(options, variables: dict[str, str], log_file: Callable, stop: lis
         commit = commit_of(job.script)
         stream = task.remote(job.script.name, job.text, job.flags, name, files, here | path)
         late = float("inf")
-        while code is None:
-            if (stop or time.monotonic() > late) and not told:
-                told = True
-                ray.cancel(stream)
-            if not ray.wait([stream], timeout=0.2)[0]:
-                continue
-            try:
-                code, output, files = ray.get(next(stream))
-            except (Exception, StopIteration) as error:  # a node died, or the sweep stopped
-                code, output, files = 1, f"Traceback: {one_line(error)}\n".encode(), {}
-            with log_file(job.name, options.runs_dir).open("ab") as log:
-                log.write(output)
-            receive(files, options.runs_dir, commit)
-            if job.state == "waiting":
-                job.state = "running"
-                late = time.monotonic() + (options.timeout * 60 or float("inf"))
+        try:
+            while code is None:
+                if (stop or time.monotonic() > late) and not told:
+                    told = True
+                    ray.cancel(stream)
+                if not ray.wait([stream], timeout=0.2)[0]:
+                    continue
+                try:
+                    code, output, files = ray.get(next(stream))
+                except (Exception, StopIteration) as error:  # a node died, or the sweep stopped
+                    code, output, files = 1, f"Traceback: {one_line(error)}\n".encode(), {}
+                with log_file(job.name, options.runs_dir).open("ab") as log:
+                    log.write(output)
+                receive(files, options.runs_dir, commit)
+                if job.state == "waiting":
+                    job.state = "running"
+                    late = time.monotonic() + (options.timeout * 60 or float("inf"))
+        except BaseException:  # of the disk here: the run over there is not to go on unseen
+            ray.cancel(stream)
+            raise
         if told and code and not stop:
             raise TimeoutError(f"no end after {options.timeout:g} minutes (--timeout)")
         return code
