@@ -659,6 +659,31 @@ def test_speed_bars(drawn, monkeypatch):
     assert peer[0] == "SB3 recommended" and peer[6] == "  6; ours 2.0x"
 
 
+def test_scores(drawn, tmp_path):
+    """One line an experiment, from top to bottom: dots of its runs above a bar, a tick on it. Would break: scores of
+    another experiment beside a name, a tick at another figure than the table's, an interval that is not its own."""
+    scores = {"ppo": [1.0, 2.0, 6.0], "rpo": [10.0, 11.0, 12.0], "dqn": [4.0, 5.0, 9.0]}
+    rows = rows_of(scores) + rows_of({"ppo": [1.0, 2.0]}, env_id="F-v1")  # nothing to compare
+    table = compare.score_table(rows, SCORE, options())
+    plot.draw_scores(tmp_path / "x", rows, table, SCORE, [], options())
+    ((figure, files, caption),) = drawn
+    (axis,) = figure.axes
+    assert [file.name for file in files] == ["x_scores.png", "x_scores.pdf"]
+    assert (axis.get_title(), axis.get_xlabel()) == ("E-v1", "evaluation return")
+    assert axis.yaxis.get_inverted()  # line 0 is at the top
+    labels = [label.get_text() for label in axis.get_yticklabels()]
+    assert labels == ["DQN", "PPO", "RPO"] and axis.get_yticks().tolist() == [0, 1, 2]
+    assert len(axis.lines) == 9
+    for height, name in enumerate(("dqn", "ppo", "rpo")):
+        lines, mean = axis.lines[3 * height : 3 * height + 3], np.mean(scores[name])
+        (dots, _), (ends, at), tick = ([*map(list, line.get_data())] for line in lines)
+        (row,) = (row for row in table if (row["exp_name"], row["env_id"]) == (name, "E-v1"))
+        assert dots == scores[name] and tick == [[mean], [height]]
+        assert ends == [row["low"], row["high"]] and at == [height] * 2 and ends[0] < mean < ends[1]
+        assert {line.get_color() for line in lines} == {plot.shaded(plot.FAMILIES[name][1], 0)}
+    assert caption.startswith("mean of 3 seeds, ") and caption.endswith("dots: single runs")
+
+
 def test_aggregate(drawn, monkeypatch, tmp_path, capsys):
     """Scores of 5 seeds in two environments that count 0 to 1 from 0 to 10 and from -100 to 0: shares 0.1 to 0.5 and
     0.6 to 1.0. The middle six of ten are 0.3 to 0.8. Would break: another scale, a mean, environments weighted apart,

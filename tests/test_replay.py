@@ -142,6 +142,35 @@ def test_saved_and_loaded(tmp_path, monkeypatch):
         algo.train(tiny(algo, tmp_path, resume=str(run), total_timesteps=105, **flags))
 
 
+def test_full_ring_is_saved_and_loaded(tmp_path, monkeypatch):
+    """Would break: a resumed run whose next row takes the place of another than the oldest, or whose newest row, which
+    no next one follows, can be drawn."""
+    algo, started, made = load("dqn_atari"), [], []
+    fake_atari(algo, monkeypatch)
+    cheap(algo, monkeypatch)
+    add = algo.Replay.add
+
+    def look(self, *step):
+        if self not in made:
+            made.append(self)
+            started.append((self.count, self.frame.copy(), self.rest.copy()))
+        add(self, *step)
+
+    monkeypatch.setattr(algo.Replay, "add", look)
+    flags = {"save_replay": True, "buffer_size": 20}
+    algo.train(tiny(algo, tmp_path, total_timesteps=60, **flags))
+    (before,) = made
+    rows, newest = len(before.frame), (before.count - 1) % len(before.frame)
+    assert rows == 10 < before.count - 10 and newest != rows - 1
+    assert before.rest[3, newest].all()
+    before.rest[3, newest] = 0  # not valid: no next frame
+    run = str(run_folder(tmp_path))
+    algo.train(tiny(algo, tmp_path, resume=run, total_timesteps=120, **flags))
+    count, frame, rest = started[1]
+    assert count == before.count and np.array_equal(frame, before.frame)
+    assert np.array_equal(rest, before.rest)
+
+
 def test_frames_are_stored_once(world):
     """Would break: whole stacks in the replay, or float frames: 7 GiB for a million steps would become 26 or more."""
     arrays = [value for value in vars(world.replay).values() if isinstance(value, np.ndarray)]

@@ -81,15 +81,22 @@ def updates_of(monkeypatch, algo) -> list[tuple]:
 
 
 def test_resume_restores_weights_and_moments(every, monkeypatch, tmp_path):
-    """Would break: weights, a target network or moments that start afresh; a doubled curve."""
+    """Would break: weights, a target network, moments, the scale of rewards or a clock that start afresh; a doubled
+    curve."""
     every.train(tiny(every, tmp_path))
     run, seen = run_folder(tmp_path), updates_of(monkeypatch, every)
     saved, before = read_checkpoint(run), scalars(run)
     more = saved["global_step"] + 60
-    summary = every.train(tiny(every, tmp_path, resume=str(run), total_timesteps=more))
+    torch.save(saved | {"wall_time_s": saved["wall_time_s"] + 1000}, run / "checkpoint.pt")
+    args = tiny(every, tmp_path, resume=str(run), total_timesteps=more)
+    summary = every.train(args)
+    assert 1000 < summary["wall_time_s"] < 2000
     agent, optimizer, target = seen[0]
     changed = {key for key in agent if not torch.equal(agent[key], saved["agent"][key])}
     assert all("return_rms" in key for key in changed)  # updated before the first update
+    if (key := "return_rms.count") in agent:
+        rows = agent[key] - saved["agent"][key]  # of one rollout
+        assert 0 < rows <= args.num_envs * args.num_steps
     if target:
         assert equal(target, saved["target_agent"])
     moments = saved["optimizer"]["state"]
@@ -234,6 +241,18 @@ def test_evaluations_fall_on_multiples(every, monkeypatch, tmp_path, how):
     assert steps[-1] == summary["global_step"]
 
 
+@every_of("dqn", "dqn_pixels", "dqn_atari")
+def test_evaluations_are_on_time(every, tmp_path):
+    """Where 100 is no multiple of the least steps between two lines of the log. Would break: an evaluation that waits
+    for the line after next."""
+    flags = {"eval_frequency": 100, "checkpoint_frequency": 40, "total_timesteps": 510}
+    args = tiny(every, tmp_path, train_frequency=50, **flags)
+    summary = every.train(args)
+    *steps, last = [step for step, _ in scalars(run_folder(tmp_path))["eval/episodic_return"]]
+    assert [step // 100 for step in steps] == [1, 2, 3, 4, 5] and last == summary["global_step"]
+    assert max(step % 100 for step in steps) <= args.num_envs
+
+
 @every_of("dqn", "dqn_pixels")
 def test_best_model(every, monkeypatch, tmp_path):
     """Would break: the last model kept in place of the best, a score of the episodes that chose it."""
@@ -317,6 +336,18 @@ def test_stop_saves_first(every, monkeypatch, tmp_path, capsys, number, where):
     assert [at for at, _ in evaluated] == [step] * passed and passed <= 1
     assert passed or where == "train"
     assert not (run / "summary.json").exists()
+
+
+def test_stop_before_the_first_iteration(every, tmp_path):
+    """Would break: a folder that nothing can resume, left by a signal that came while the environments were made."""
+    flags = {"total_timesteps": 120, "eval_frequency": 40}
+    with pytest.raises(SystemExit) as stopped:
+        every.train(tiny(every, tmp_path, **flags), [2])
+    assert stopped.value.code == 128 + 2
+    run = run_folder(tmp_path)
+    assert 0 < read_checkpoint(run)["global_step"] < 120
+    summary = every.train(tiny(every, tmp_path, resume=str(run), **flags))
+    assert run_folder(tmp_path) == run and summary["global_step"] >= 120
 
 
 @pytest.mark.parametrize(("name", "number"), [("ppo_continuous", 2), ("dqn", 15), ("dqn_atari", 2)])

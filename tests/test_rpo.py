@@ -153,3 +153,27 @@ def test_a_perturbed_rollout_stores_its_own_logprob():
     agent.actor_logstd.data.fill_(-1.0)
     _, logprob, entropy = agent.get_action(x)
     assert (-logprob.mean()).item() == pytest.approx(entropy.mean().item(), abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        *[(name, value, "is not in")
+          for name in ("rpo_alpha", "rpo_alpha_final") for value in (-1e-3, np.nan, np.inf)],
+        ("rpo_alpha_final", 0.51, "must lie between 0 and --rpo-alpha"),
+    ],
+)  # fmt: skip
+def test_noise_that_is_refused(tmp_path, name, value, words):
+    """Would break: noise of a width that is no number, one that grows."""
+    with pytest.raises(ValueError, match=f"--{name.replace('_', '-')} .*{words}"):
+        tiny(load("rpo_continuous"), tmp_path, **{name: value})
+    tiny(load("rpo_continuous"), tmp_path, rpo_alpha=0.5, rpo_alpha_final=0.5)
+
+
+def test_other_distribution_under_trained_weights(tmp_path):
+    """Would break: weights of a normal policy that go on as those of another."""
+    rpo = load("rpo_continuous")
+    rpo.train(tiny(rpo, tmp_path))
+    flags = {"resume": str(run_folder(tmp_path)), "total_timesteps": 128}
+    with pytest.raises(SystemExit, match="distribution must stay normal"):
+        rpo.train(tiny(rpo, tmp_path, distribution="laplace", **flags))

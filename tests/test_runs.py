@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 import toy_envs
+from common import commit_of
 from conftest import (
     ATARI,
     NAMES,
@@ -30,6 +31,7 @@ from conftest import (
     read_checkpoint,
     run_folder,
     scalars,
+    script,
     spy,
     tiny,
     toy,
@@ -48,10 +50,11 @@ SUMMARY |= {"eval_return_mean", "eval_return_std", "eval_returns", "eval_episode
 SUMMARY |= {"train_return_last100", "device", "args", "commit"}
 
 
-def test_run_folder(every, tmp_path):
+def test_run_folder(every, monkeypatch, tmp_path):
     """Would break: a key of the tables and plots that is missing, a summary unlike what train()
-    returned, a script or hyperparameters that are not kept beside the run, an evaluation without a line of the log
-    before it, so that training would count as its time."""
+    returned, a script or hyperparameters that are not kept beside the run, the commit of the folder it is started from,
+    an evaluation without a line of the log before it, so that training would count as its time."""
+    monkeypatch.chdir(tmp_path)
     args = tiny(every, tmp_path, seed=4, total_timesteps=120, eval_frequency=40)
     summary = every.train(args)
     run, name = run_folder(tmp_path), every.__name__
@@ -64,7 +67,8 @@ def test_run_folder(every, tmp_path):
     assert (summary["algo"], summary["env_id"], summary["seed"]) == (name, args.env_id, 4)
     assert summary["eval_return_mean"] == pytest.approx(np.mean(summary["eval_returns"]))
     assert len(summary["eval_returns"]) == summary["eval_episodes"] == 2
-    assert summary["sps"] > 0 and summary["wall_time_s"] > 0 and summary["commit"]
+    assert summary["sps"] > 0 and summary["wall_time_s"] > 0
+    assert summary["commit"] == commit_of(script(name))
     assert summary["versions"]["torch"] == torch.__version__
     logged = scalars(run)
     assert logged.keys() >= CHARTS | {f"losses/{key}" for key in LOSSES.get(name, PPO)}
@@ -81,6 +85,17 @@ def test_run_folder(every, tmp_path):
     saved = read_checkpoint(run)
     assert saved.keys() >= config.keys() | {"global_step", "wall_time_s", "agent", "optimizer"}
     assert {key: saved[key] for key in config} == config
+
+
+def test_evaluation_is_of_first_episodes(every, tmp_path):
+    """Of uneven length, so that some environments play several while others play one. Would break: rewards of their
+    later episodes, which let those with short ones count for more."""
+    summary = every.train(tiny(every, tmp_path, env_id=toy(every, "Uneven"), eval_episodes=4))
+    expected = [90, 3, 90, 3]
+    if every.__name__ in ATARI:
+        expected = [6, 2 * 6, 3 * 7, 4 * 3]  # games of 4, 5, 6 and 7 steps
+    assert summary["eval_returns"] == expected
+    assert summary.get("eval_greedy_returns", expected) == expected
 
 
 @every_of("ppo_continuous", "ppo_pixels", "reinforce")

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 import torch
 from common import load as load_path
-from conftest import ROOT, load, read_checkpoint, run_folder, scalars, spy, tiny
+from conftest import ROOT, equal, load, read_checkpoint, run_folder, scalars, spy, tiny
 from sb3_contrib import TRPO
 from stable_baselines3.common.logger import configure
 from test_loss import Idle
 from torch.distributions import Normal, kl_divergence
 from torch.func import functional_call, hessian
 from torch.utils.tensorboard import SummaryWriter
+from toy_envs import Counter
 
 OBS_DIM, ROWS = 3, 128
 SPACE = gym.spaces.Box(-1, 1, (2,), np.float32)
@@ -387,19 +388,34 @@ def test_step_equals_sb3_contrib(trpo, flags):
         assert theirs.norm() > 0.01 and (ours - theirs).norm() < most * theirs.norm()
 
 
-def test_rollout_and_advantages_are_those_of_ppo(trpo, monkeypatch, tmp_path):
-    """The first batch of both files, bit for bit: resets, truncations, normalisation and seeds are tested there. Would
-    break: a fix that reaches one of them only."""
-    batches = []
+def test_all_but_the_update_is_that_of_ppo(trpo, monkeypatch, tmp_path):
+    """Runs of both files whose updates do nothing, bit for bit: resets, truncations, normalisation and seeds are tested
+    there. Would break: a fix that reaches one of them only, in a later rollout, the statistics, the actions that the
+    environments get or the log as well."""
+    seen = []
     for algo in (load("ppo_continuous"), trpo):
-        first = []
-        spy(monkeypatch, algo, "update", lambda _, o, a, batch, *__, to=first: to.append(batch))
-        same = {"gamma": 0.9, "init_std": 1.0, "num_steps": 16, "total_timesteps": 32}
-        algo.train(tiny(algo, tmp_path / algo.__name__, **same))
-        batches.append(first[0])
-    ppo, ours = batches
-    assert len(ours) == 5 and 16 < len(ours[0]) < 32  # without reset rows
-    assert all(torch.equal(*pair) for pair in zip(ppo, ours))
+        batches = []
+
+        def update(agent, optimizer, args, batch, *_, to=batches):
+            to.append(batch[:5])
+            return torch.zeros(5)
+
+        monkeypatch.setattr(algo, "update", update)
+        Counter.rows.clear()
+        same = {"gamma": 0.9, "init_std": 1.0, "num_steps": 16, "total_timesteps": 100}
+        algo.train(tiny(algo, tmp_path / algo.__name__, eval_frequency=40, **same))
+        run = run_folder(tmp_path / algo.__name__)
+        agent, logged = read_checkpoint(run)["agent"], scalars(run)
+        buffers = {key: value for key, value in agent.items() if "_rms." in key}
+        keys = "charts/episodic_return", "charts/episodic_length", "eval/episodic_return"
+        played = [action.tolist() for _, action, _ in Counter.rows]
+        seen.append((batches, buffers, [played, *(logged[key] for key in keys)]))
+    (theirs, rms, rest), (batches, our_rms, our_rest) = seen
+    assert len(batches) == len(theirs) > 3
+    for pair in zip(theirs, batches):
+        assert 16 < len(pair[1][0]) < 32  # without reset rows
+        assert all(torch.equal(*tensors) for tensors in zip(*pair, strict=True))
+    assert equal(rms, our_rms) and len(rms) == 6 and rest == our_rest
 
 
 def test_values_are_learned_from_every_row_in_each_epoch(trpo, monkeypatch):
