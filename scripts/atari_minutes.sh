@@ -1,21 +1,29 @@
 #!/usr/bin/env bash
-# Minutes to a return of 30 on Breakout: PPO with the fast setting of docs/atari.md beside stable-baselines3 with the
-# published one and with the fast one. A run has one thread and, on Linux, a core for itself. A peer stops where it is
-# there, or after GIVE_UP minutes. A folder of its own:
+# Minutes to a return of 30 on Breakout, or of 18 on Pong: PPO with the game's fast setting of docs/atari.md beside
+# stable-baselines3 with the published one and with the fast one. A run has one thread and, on Linux, a core for itself.
+# A peer stops where it is there, or after GIVE_UP minutes. A folder of its own for a game:
 #   RUNS=runs/atari_minutes scripts/atari_minutes.sh
 #   python benchmarks/time_to_return.py runs/atari_minutes --ours ppo_atari-fast
+#   TASKS=PongNoFrameskip-v4 RUNS=runs/pong_minutes scripts/atari_minutes.sh
+#   python benchmarks/time_to_return.py runs/pong_minutes --ours ppo_atari-fast-pong
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-fast="--update-epochs 1 --num-minibatches 16 --learning-rate 5e-4 --no-clip-vloss"
+fast="--update-epochs 1 --num-minibatches 16 --learning-rate 5e-4 --no-clip-vloss" tag=fast steps=1000000
+if [ "${TASKS:-}" = PongNoFrameskip-v4 ]; then
+  fast="--num-envs 16 --update-epochs 2 --num-minibatches 16 --clip-coef 0.2 --learning-rate 5e-4 --no-clip-vloss"
+  tag=fast-pong steps=2500000
+fi
 run="--env-ids ${TASKS:-BreakoutNoFrameskip-v4} --seeds ${SEEDS:-1-3} --scripts"
 both="--torch-threads 1 --eval-episodes ${EVAL_EPISODES:-30} --total-timesteps"
 peer="--algo PPO --until-goal ${GIVE_UP:-120} $both"
-jobs="$run algos/ppo_atari.py --tag fast -- $fast $both ${STEPS:-1000000}
-$run benchmarks/sb3_atari.py --tag ppo-fast -- --fast $peer ${STEPS:-1000000}
-$run benchmarks/sb3_atari.py --tag ppo-minutes -- --schedule-timesteps 10000000 $peer ${PEER_STEPS:-1500000}"
+jobs="$run algos/ppo_atari.py --tag $tag -- $fast $both ${STEPS:-$steps}
+$run benchmarks/sb3_atari.py --tag ppo-fast -- --fast $peer ${STEPS:-$steps}
+$run benchmarks/sb3_atari.py --tag ppo-minutes -- --schedule-timesteps 10000000 $peer ${PEER_STEPS:-$((steps * 3 / 2))}"
 
-cores=($(python -c 'import os; print(*getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count()))(0))'))
+allowed="$(sed -n 's/^Cpus_allowed_list:\t//p' /proc/self/status 2> /dev/null || echo)" # such as 0-3,8
+[ "$allowed" ] || allowed="0-$(($(getconf _NPROCESSORS_ONLN) - 1))"
+cores=($(echo "$allowed" | tr , '\n' | awk -F- '{ for (core = $1; core <= $NF; core++) print core }'))
 for slot in $(seq 0 $((${WORKERS:-${#cores[@]}} - 1))); do # several sweeps share a folder
   core="${cores[slot % ${#cores[@]}]}"
   bound="$(command -v taskset > /dev/null && echo "taskset -c $core" || true)"

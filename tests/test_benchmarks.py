@@ -99,6 +99,10 @@ def test_fast_setting_of_a_peer(sb3_atari):
     assert rates == [5e-4, 2.5e-4]
     changed = {key: fast[key] for key in fast if fast[key] != published[key]}
     assert changed == {"n_epochs": 1, "batch_size": 64}
+    fast, published = (sb3_atari.ours("PPO", "PongNoFrameskip-v4", steps, steps, x) for x in (1, 0))
+    changed = {key: fast[key] for key in fast if fast[key] != published[key]}
+    assert changed.pop("learning_rate")(1.0) == 5e-4
+    assert changed == {"n_envs": 16, "n_epochs": 2, "batch_size": 128, "clip_range": 0.2}
 
 
 def test_flags_of_a_fast_setting(sb3_atari):
