@@ -1425,7 +1425,7 @@ def test_first_table_of_atari():
         name: results.finals_of(
             results.read_csv(ROOT / f"benchmarks/results/{name}.csv"), "eval_return_mean"
         )
-        for name in ("atari", "basicmath", "breakout_a2c", "breakout_published")
+        for name in ("atari", "basicmath", "breakout_a2c", "breakout_published", "pong_fast")
     }
     breakout, pong = ("BreakoutNoFrameskip-v4", "PongNoFrameskip-v4")
     sources = [
@@ -1433,6 +1433,7 @@ def test_first_table_of_atari():
         ("atari", breakout, "ppo_atari", None),
         ("atari", breakout, "dqn_atari", None),
         ("breakout_a2c", breakout, "a2c_atari-small-eps", "sb3_atari-a2c-small-eps"),
+        ("pong_fast", pong, "ppo_atari-fast-pong", None),
         None,  # test_pong_of_the_page
         None,
         ("atari", pong, "dqn_atari", None),
@@ -1469,8 +1470,10 @@ def test_what_to_expect_of_atari():
         "Breakout, PPO, 5 runs": ["breakout_published"],
         "Breakout, DQN, 1 run": ["atari"],
         "Pong, PPO, 5 runs": ["pong", "pong_greedy"],
+        "Pong, PPO fast, 3 runs": ["pong_fast"],
     }
     algos = {"breakout_fast": "ppo_atari-fast", "atari": "dqn_atari"}
+    algos["pong_fast"] = "ppo_atari-fast-pong"
     for label, names in sources.items():
         runs = []
         for name in names:
@@ -1493,6 +1496,45 @@ def test_what_to_expect_of_atari():
             assert cell == " to ".join(spread)
 
 
+def lines_over_minutes(runs: list[dict], sides) -> list[str]:
+    """The rows of docs/atari.md's tables of minutes: ours, stable-baselines3 with the same, and as published."""
+    labels = ("ours, fast setting", "stable-baselines3, fast setting")
+    lines = []
+    for label, side in zip((*labels, "stable-baselines3, published settings"), sides):
+        seeds = {run["seed"]: run for run in runs if run["exp_name"] == side}
+        here = [run["minutes"] for run in seeds.values()]
+        spread = f" ({min(here):.1f} to {max(here):.1f})" if len(here) > 1 else ""
+        cells = [f"{sum(run['reached'] for run in seeds.values()):.0f} of {len(here)}"]
+        cells.append(time_to_return.middle(seeds, "minutes", ".1f") + spread)
+        cells.append(time_to_return.middle(seeds, "steps", ",.0f"))
+        pace = np.divide([run["steps"] for run in seeds.values()], here) / 60
+        lines.append(f"| {label} | {' | '.join(cells)} | {np.median(pace):,.0f} |")
+    return lines
+
+
+def test_fast_setting_of_pong():
+    """Would break: returns or minutes of Pong's fast setting that its runs do not give; a command of another one."""
+    page = " ".join((ROOT / "docs/atari.md").read_text().split())
+    rows = list(results.read_csv(ROOT / "benchmarks/results/pong_fast.csv"))
+    names = ("eval_return_mean", "eval_greedy_mean", "train_return_last100")
+    key = "PongNoFrameskip-v4", "ppo_atari-fast-pong"
+    scores = [results.finals_of(rows, name)[key] for name in names]
+    texts = (", ".join(f"{x:.1f}" for _, x in sorted(side.items())) for side in scores)
+    assert "the three have {} by draws, {} greedily and {} in training".format(*texts) in page
+    runs = time_to_return.read_csv(ROOT / "benchmarks/time_to_return_pong.csv")
+    for line in lines_over_minutes(runs, ("ppo_atari-fast-pong", "sb3_atari-ppo-fast")):
+        assert line in page
+    flags = load(ROOT / "benchmarks" / "speed.py").FAST_PONG
+    spelt = (
+        "--num-envs {num_envs} --update-epochs {update_epochs} --num-minibatches {num_minibatches}"
+    )
+    spelt = f"{spelt} --clip-coef {{clip_coef}} --learning-rate 5e-4 --no-clip-vloss".format(
+        **flags
+    )
+    assert flags["learning_rate"] == 5e-4 and not flags["clip_vloss"]
+    assert spelt in page and spelt in (ROOT / "scripts/atari_minutes.sh").read_text()
+
+
 def test_fast_setting_of_atari():
     """Would break: returns or minutes in docs/atari.md and README that the runs do not give; a command of another
     setting than the one that was measured."""
@@ -1509,23 +1551,14 @@ def test_fast_setting_of_atari():
     )
     assert f"the three have {draws} by draws and {greedy} greedily with 1 %" in page
     assert f"(30 games each; in training {training})" in page
-    minutes, steps = defaultdict(list), defaultdict(list)
+    minutes = defaultdict(list)
     runs = time_to_return.read_csv(ROOT / "benchmarks/time_to_return_atari.csv")
     for run in runs:
         minutes[run["exp_name"]].append(run["minutes"])
-        steps[run["exp_name"]].append(run["steps"])
     sides = ("ppo_atari-fast", "sb3_atari-ppo-fast", "sb3_atari-ppo-minutes")
     ours, fast, published = (np.median(minutes[side]) for side in sides)
-    labels = ("ours, fast setting", "stable-baselines3, fast setting")
-    for label, side in zip((*labels, "stable-baselines3, published settings"), sides):
-        seeds = {run["seed"]: run for run in runs if run["exp_name"] == side}
-        there, here = sum(run["reached"] for run in seeds.values()), minutes[side]
-        spread = f" ({min(here):.1f} to {max(here):.1f})" if len(here) > 1 else ""
-        cells = [f"{there:.0f} of {len(here)}"]
-        cells.append(time_to_return.middle(seeds, "minutes", ".1f") + spread)
-        cells.append(time_to_return.middle(seeds, "steps", ",.0f"))
-        cells.append(f"{np.median(np.divide(steps[side], here)) / 60:,.0f}")
-        assert f"| {label} | {' | '.join(cells)} |" in page
+    for line in lines_over_minutes(runs, sides):
+        assert line in page
     at_20 = defaultdict(list)
     for run in runs:
         there = time_to_return.time_to(20, run["curve"], time_to_return.GAMES)

@@ -195,9 +195,10 @@ def test_published_tables(capsys):
     """Would break: a figure of docs/results.md or benchmarks/time_to_return.md that the runs do not give."""
     page = (ROOT / "docs/results.md").read_text()
     tables = [f"| task{table}".partition("\n\n")[0] for table in page.split("| task, training")[1:]]
-    tables = {"faster_machine": None, "atari": None, "": tables[0], "peers": tables[1]}
-    for name, shown in tables.items():
-        ours = "ppo_atari-fast" if name == "atari" else "ppo_continuous"
+    others = dict.fromkeys(("faster_machine", "atari", "pong"))
+    names = {"atari": "ppo_atari-fast", "pong": "ppo_atari-fast-pong"}
+    for name, shown in (others | {"": tables[0], "peers": tables[1]}).items():
+        ours = names.get(name, "ppo_continuous")
         name = f"time_to_return_{name}".rstrip("_") + ".csv"
         time_to_return.main(time_to_return.Options((ROOT / "benchmarks" / name,), ours=ours))
         printed = capsys.readouterr().out
