@@ -18,7 +18,7 @@ def writing():
     try:
         yield
     except OSError as error:
-        check(False, f"{error.filename} cannot be written: {error.strerror}", 1)
+        check(False, f"{error.filename} cannot be written: {error.strerror}")
 
 
 def check(ok, message: str, status: int = 2) -> None:

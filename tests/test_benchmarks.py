@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -583,6 +584,16 @@ def test_symptoms(tmp_path, capsys, monkeypatch):
     with pytest.raises(SystemExit):
         symptoms.main(tmp_path)
     assert "ppo_continuous-poor, seed 2" in capsys.readouterr().err
+    scalars = {f"losses/{name}": [(30, 1.0)] for name in symptoms.SCALARS}
+    logged_run(tmp_path, "ppo_continuous-poor", 2, scalars, -7.0)
+    again = tmp_path / "again/Pendulum-v1__ppo_continuous-poor__2__1"
+    shutil.copytree(tmp_path / "Pendulum-v1__ppo_continuous-poor__2__0", again)
+    summary = json.loads((again / "summary.json").read_text())
+    summary["args"]["device"] = "cpu"  # with other flags, so that it is no copy
+    (again / "summary.json").write_text(json.dumps(summary))
+    with pytest.raises(SystemExit):
+        symptoms.main(tmp_path)
+    assert "ppo_continuous-poor Pendulum-v1 2: more than one run" in capsys.readouterr().err
     symptoms.main(ROOT / "benchmarks/symptoms.csv")
     assert capsys.readouterr().out.strip() in (ROOT / "docs/not-learning.md").read_text()
 
@@ -607,6 +618,13 @@ def test_ablations(tmp_path, capsys, monkeypatch):
     assert f"{pair}0.016 | -100.0 [-100.0, -100.0] |" in out
     ablations.main(tmp_path / "out.csv")
     assert capsys.readouterr().out == out
+    before = (tmp_path / "out.csv").read_bytes()
+    for folder in tmp_path.glob("*unshuffled-short*"):
+        shutil.rmtree(folder)
+    with pytest.raises(SystemExit):
+        ablations.main(tmp_path, tmp_path / "out.csv", tmp_path / "out.png")
+    assert "has no runs of unshuffled-short" in capsys.readouterr().err
+    assert (tmp_path / "out.csv").read_bytes() == before and not (tmp_path / "out.png").exists()
     ablations.main(ROOT / "benchmarks/ablations.csv")
     page = (ROOT / "docs/ablations.md").read_text()
     rows = ablations.read_csv(ROOT / "benchmarks/ablations.csv")

@@ -941,6 +941,7 @@ def test_all_inputs_are_checked_first(call, tmp_path):
         (["number.csv"], "number.csv, line 2: seed, step and value must be numbers"),
         (["runs", "--export", "empty"], "--export empty is a folder"),
         (["runs", "--output", "text.csv"], "--output text.csv is a file"),
+        (["runs", "--output", "/proc/curves"], "/proc/curves cannot be written"),
         (["text.csv", "--export", "a.csv"], "--export takes run folders"),
         (["broken"], "summary.json is not a run's summary"),
         (["binary.csv"], "binary.csv is no CSV"),

@@ -80,6 +80,21 @@ def test_waiting_environment():
     assert ends == [False] * (scaling.EPISODE - 1) + [True]
 
 
+def test_old_table_stays(tmp_path, monkeypatch, capsys):
+    """Would break: a published table that is emptied by a command which cannot measure."""
+    table = tmp_path / "scaling.csv"
+    table.write_text("old")
+    monkeypatch.setattr(scaling, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit):
+        scaling.main(scaling.Options(output=table))
+    assert "Ray is missing" in capsys.readouterr().err and table.read_text() == "old"
+    monkeypatch.setattr(scaling, "find_spec", lambda name: name)
+    monkeypatch.setattr(scaling, "measure", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        scaling.main(scaling.Options(output=table))
+    assert table.read_text() == "old"
+
+
 def test_published_tables(tmp_path, capsys):
     """Would break: a figure of docs/scale.md that benchmarks/scaling.csv does not give."""
     table = ROOT / "benchmarks" / "scaling.csv"

@@ -5,6 +5,7 @@ Most tests sweep a script that only writes down what happens to it, in a journal
 import hashlib
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -547,6 +548,7 @@ def test_report_of_a_hang(folder, monkeypatch, capsys):
     sweep.main(options("fake.py", timeout=0.03), ["--hang", "1"])
     output = capsys.readouterr().out
     assert "FAILED fake.py on Toy, seed 1: no end after 0.03 minutes (--timeout)" in output
+    assert re.search("Toy__fake__1 failed after [1-9]", output)
     assert Path("runs/logs/Toy__fake__1.log").read_text().endswith("(--timeout)\n")
 
 
@@ -864,6 +866,17 @@ def test_launcher(folder, capsys):
     assert "--launcher: not with --ray" in capsys.readouterr().err
 
 
+def test_a_folder_of_somebody_else(folder, monkeypatch):
+    """Would break: a traceback of the sweep because of lost+found, or of a run that only its owner may read."""
+    Path("runs/lost+found").mkdir(parents=True)
+
+    def refused(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_file", refused)
+    assert [summary for *_, summary in sweep.read_runs(Path("runs"))] == [{}]
+
+
 def test_status(folder, capsys):
     """Would break: a fate that --status does not tell, or tells wrongly."""
     finish(start("--env-ids Toy --seeds 1-2 -- --crash 2 --steps 3 --lr 0.5"), 1)
@@ -882,8 +895,10 @@ def test_status(folder, capsys):
     assert lines[5].startswith("running Other__fake__3: $ ")
     process.send_signal(signal.SIGTERM)
     finish(process, 143)
+    shutil.rmtree("runs/.locks")  # a look at a folder of others' writes nothing
     sweep.main(sweep.Options(status=True), [])
     assert capsys.readouterr().out.splitlines()[3].split() == ["total", "1", "0", "1", "2"]
+    assert not Path("runs/.locks").exists()
     for text in ('{"runs": [', "[1]", '{"runs": 3}', '{"runs": [1, {"seed": 1}]}'):
         Path("runs/sweep.json").write_text(text)
         with pytest.raises(SystemExit):

@@ -304,7 +304,12 @@ def test_a_file_that_is_not_ours(tmp_path, monkeypatch, value, total, until_goal
     file.write_text(CLEANRL.replace("{RETURN}", value))
     monkeypatch.setattr(cleanrl_ppo, "LOOK_EVERY", 0.3)
     monkeypatch.setattr(sys, "argv", [cleanrl_ppo.__file__])
-    args = cleanrl_ppo.Args(file, Path(sys.executable), env_id="LunarLanderContinuous-v3")
+    monkeypatch.chdir(tmp_path)
+    python = Path("bin/python")  # a relative one, as the script's header has it
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    args = cleanrl_ppo.Args(file, python, env_id="LunarLanderContinuous-v3")
     args.total_timesteps, args.until_goal, args.runs_dir = total, until_goal, str(tmp_path / "runs")
     summary = cleanrl_ppo.train(args)
     (run_dir,) = (tmp_path / "runs").iterdir()
