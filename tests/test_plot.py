@@ -1525,6 +1525,15 @@ def test_fast_setting_of_pong():
     runs = time_to_return.read_csv(ROOT / "benchmarks/time_to_return_pong.csv")
     for line in lines_over_minutes(runs, ("ppo_atari-fast-pong", "sb3_atari-ppo-fast")):
         assert line in page
+    there = sorted(run["minutes"] for run in runs if run["reached"])
+    assert "18 after {:.0f} and {:.0f} minutes on one core in two of three".format(*there) in page
+    at_5 = defaultdict(list)
+    for run in runs:
+        minutes = time_to_return.time_to(5, run["curve"], time_to_return.GAMES)[1] / 60
+        at_5[run["exp_name"]].append(minutes)
+    (theirs,), mine = at_5["sb3_atari-ppo-fast"], at_5["ppo_atari-fast-pong"]
+    words = f"is at 5 after {theirs:.1f} minutes, ours after {min(mine):.1f} to {max(mine):.1f};"
+    assert words in page
     flags = load(ROOT / "benchmarks" / "speed.py").FAST_PONG
     spelt = (
         "--num-envs {num_envs} --update-epochs {update_epochs} --num-minibatches {num_minibatches}"
