@@ -302,7 +302,8 @@ def draw_curves(
                 axis.plot(*run, color=colour, alpha=0.8 / (1 + len(names)), lw=0.6, marker=dot)
             axis.plot(x, middle, **look[name], lw=1.6)
             axis.fill_between(x, low, high, color=colour, alpha=0.5 / (1 + len(names)), lw=0)
-        seeds = f"\n{len(curves[env_id, names[0]][0])} seeds" if len(set(counts)) > 1 else ""
+        count = len(curves[env_id, names[0]][0])
+        seeds = f"\n{count} seed{'s' if count > 1 else ''}" if len(set(counts)) > 1 else ""
         axis.set_title(WORDS.get(titles[env_id], titles[env_id]) + seeds)
         if place % columns == 0:
             axis.set_ylabel(WORDS.get(options.metric, options.metric))
