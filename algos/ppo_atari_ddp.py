@@ -448,7 +448,7 @@ def train(args: Args, stop=()) -> dict:
         numbers = [*metrics, storage.sum(), weights.sum().item()]
         numbers = gather(numbers)  # DDP: those of one rank end all
         if RANK > 0:  # rank 0 alone logs, evaluates and saves; the others wait for it here
-            stop = sum(gather(list(signals)), [])
+            stop, saved_step = sum(gather(list(signals)), []), global_step
             continue
         if not np.isfinite(numbers).all():
             sys.exit(f"non-finite numbers before step {global_step}; saved {saved_step}: {run_dir}")

@@ -200,7 +200,7 @@ def test_too_few_steps_to_learn(every, monkeypatch, tmp_path):
     summary = every.train(tiny(every, tmp_path, total_timesteps=enough, resume=str(run)))
     assert summary["global_step"] >= enough
     assert json.loads((run / "summary.json").read_text()) == summary
-    flags, folder = {"total_timesteps": 16, "checkpoint_frequency": 10}, tmp_path / "stopped"
+    flags, folder = {"total_timesteps": 16, "eval_frequency": 10}, tmp_path / "stopped"
     stop = []
     at_row(monkeypatch, every, 3, lambda: stop.append(15))
     with pytest.raises(SystemExit):
