@@ -84,9 +84,8 @@ def read_runs(runs_dir: Path) -> list[tuple[Path, dict, dict]]:
     runs = []
     for folder in sorted(runs_dir.glob("*/")):
         config, summary = read_json(folder / "config.json"), read_json(folder / "summary.json")
-        if (
-            not config and not summary and os.path.isfile(folder / "checkpoint.pt")
-        ):  # False: not ours to see
+        # of a folder that is not ours to see, isfile() says no where Path.is_file() raises
+        if not config and not summary and os.path.isfile(folder / "checkpoint.pt"):
             config = read_checkpoint(folder)
         runs.append((folder, config or summary, summary))
     return runs

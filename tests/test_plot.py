@@ -1526,6 +1526,12 @@ def test_fast_setting_of_pong():
     for line in lines_over_minutes(runs, ("ppo_atari-fast-pong", "sb3_atari-ppo-fast")):
         assert line in page
     there = sorted(run["minutes"] for run in runs if run["reached"])
+    rows = results.read_csv(ROOT / "benchmarks/results/atari.csv")
+    (other,) = results.finals_of(rows, "eval_return_mean")[key[0], "ppo_atari-fast"].values()
+    assert f"had failed here: {other:.1f} by draws after 2.5M steps" in page
+    rows = results.read_csv(ROOT / "benchmarks/results/pong_greedy.csv")
+    paces = results.finals_of(rows, "sps")[key[0], "ppo_atari"].values()
+    assert "Two of the five made {:.0f} and {:.0f} steps/s".format(*paces) in page
     assert "18 after {:.0f} and {:.0f} minutes on one core in two of three".format(*there) in page
     at_5 = defaultdict(list)
     for run in runs:
