@@ -30,9 +30,7 @@ class Args:
     total_timesteps: int = 500_000  # environment steps
     schedule_timesteps: int = 0  # the learning rate falls to zero over these; 0: total_timesteps
     buffer_size: int = 0  # steps that DQN's replay holds, 28,224 bytes each; 0: ours
-    fast: bool = (
-        False  # the fast setting of docs/atari.md: Pong's, or for any other game Breakout's
-    )
+    fast: bool = False  # the fast setting of docs/atari.md: Pong's, or Breakout's for all others
     rms_eps: float = 0.0  # of A2C's RMSprop, under the root; 0: ours
     torch_threads: int = 1  # CPU threads of PyTorch
     eval_episodes: int = 30  # games of the evaluation, one in each of as many environments
