@@ -11,8 +11,9 @@ resume     a run that a signal stopped after a checkpoint goes on to its full nu
 ... ranks  the files for several GPUs: agree with one process through NCCL, train with two
 probe      scripts/probe.py --exact, on the CPU: it has no flag for a device
 
-The most valuable comes first. What would not fit into --minutes is skipped by name. The report, Markdown and JSON, is
-written anew whenever something ends, so that a pass that is cut off leaves one. Exit status 1: something failed.
+The most valuable comes first. What would not fit into --minutes is skipped by name. The report, Markdown, JSON and its
+numbers as CSV, is written anew whenever something ends, so that a pass that is cut off leaves one. Exit status 1:
+something failed.
 """
 
 import functools
@@ -311,9 +312,22 @@ def carry_out(case: Case, end: float, options: Options) -> None:
 def machine(options: Options) -> dict:
     cuda = options.device == "cuda"
     name = torch.cuda.get_device_name() if cuda else platform.processor() or platform.machine()
-    facts = {"device": name, "cores": os.cpu_count(), "python": platform.python_version()}
+    affinity = getattr(os, "sched_getaffinity", None)  # on Linux: taskset may leave some of them
+    cores = len(affinity(0)) if affinity else os.cpu_count()
+    facts = {"device": name, "cores": cores, "python": platform.python_version()}
     facts |= {"torch": str(torch.__version__), "commit": commit_of(Path(__file__))}
     return facts | {"begun": time.strftime("%Y-%m-%d %H:%M"), "steps": options.steps}
+
+
+def numbers(cases: list[Case], facts: dict, device: str) -> str:
+    """The cases that ended, in long format: a row per number, or one without a number where there is none."""
+    lines = ["part,name,device,cores,commit,state,metric,value"]
+    for case in [case for case in cases if case.state in ("passed", "failed")]:
+        found = [pair for pair in case.row.items() if isinstance(pair[1], (int, float))]
+        for metric, value in found or [("", None)]:
+            where = f'{case.part},"{case.name}",{device},{facts["cores"]},{facts["commit"]}'
+            lines.append(f"{where},{case.state},{metric},{'' if value is None else f'{value:.6g}'}")
+    return "\n".join(lines) + "\n"
 
 
 def cell(value) -> str:
@@ -358,7 +372,8 @@ def main(options: Options) -> int:
         ]
         content = {"machine": facts, "options": vars(options), "seconds": seconds, "cases": kept}
         as_json = json.dumps(content, indent=2, default=str) + "\n"
-        for name, text in (("json", as_json), ("md", markdown(cases, facts, seconds))):
+        texts = {"json": as_json, "md": markdown(cases, facts, seconds)}
+        for name, text in (texts | {"csv": numbers(cases, facts, options.device)}).items():
             aside = options.output / "report.tmp"  # then moved: a reader never finds half a report
             aside.write_text(text)
             os.replace(aside, options.output / f"report.{name}")

@@ -53,6 +53,7 @@ SIDES = {  # exp_name: what the figure calls it, its colour
     "sb3_ppo-sbx-ours": ("SBX, our settings", "#CC79A7"),
     "sb3_ppo-sbx-zoo": ("SBX, RL-Zoo's settings", "#009E73"),
     "ppo_atari-fast": ("plainrl, fast setting", "#0072B2"),
+    "ppo_atari-fast-h200": ("plainrl, fast setting, on an H200", "#009E73"),
     "ppo_atari-fast-pong": ("plainrl, fast setting", "#0072B2"),
     "sb3_atari-ppo-fast": ("Stable-Baselines3, fast setting", "#D55E00"),
     "sb3_atari-ppo-minutes": ("Stable-Baselines3, published settings", "#999999"),
@@ -63,6 +64,7 @@ SIDES = {  # exp_name: what the figure calls it, its colour
 class Options:
     inputs: tyro.conf.Positional[tuple[Path, ...]]  # hold run folders, or CSVs that --output wrote
     ours: str = "ppo_continuous"  # the exp_name that the others are compared with
+    sides: tuple[str, ...] = ()  # exp_names to compare and to show; default: all
     window: int = WINDOW  # steps, at least
     output: Path | None = None  # a CSV of every run and its curve, in long format
     figure: Path | None = None  # return over minutes
@@ -177,7 +179,9 @@ def draw(file: Path, runs: list[dict], ours: str) -> None:
         axis.set_xlabel("minutes of training")
     counts = Counter((run["env_id"], run["exp_name"]) for run in runs).values()
     seeds = " to ".join(map(str, sorted({min(counts), max(counts)})))
-    words = "A dot: the mean of its last steps has reached the return. Peers stop there or give up."
+    words = "A dot: the mean of its last steps has reached the return."
+    if not all(label.startswith("plainrl") for label, _ in named.values()):
+        words += " Peers stop there or give up."
     caption = f"Every run, {seeds} seeds a side. {words}"
     save(figure, [file], caption, [], look)
 
@@ -250,6 +254,10 @@ def main(options: Options) -> None:
         words = f"{exp_name} on {env_id} with seed {seed} is not there as its sweep declared it"
         check(env_id not in GOALS, f"{words} (sweep.json)", 1)
     check(runs, f"no finished run of {', '.join(GOALS)} in {' '.join(map(str, options.inputs))}", 1)
+    known = {run["exp_name"]: None for run in runs}
+    wrong = [side for side in options.sides if side not in known]
+    check(not wrong, f"--sides: {', '.join(wrong)} not among {', '.join(known)}")
+    runs = [run for run in runs if run["exp_name"] in (options.sides or known)]
     print("\n".join(table(runs, options.ours)))
     with writing():
         if options.output:

@@ -4,6 +4,8 @@ import csv
 import json
 import sys
 import time
+from collections import defaultdict
+from statistics import mean, median
 
 import pytest
 import torch
@@ -13,6 +15,8 @@ from torch.utils.tensorboard import SummaryWriter
 sys.path.append(str(ROOT / "benchmarks"))
 import gpu_jobs  # noqa: E402
 import gpu_pass  # noqa: E402
+import results  # noqa: E402
+import time_to_return  # noqa: E402
 
 
 def options(tmp_path, *parts: str, steps: int = 4096, **more) -> gpu_pass.Options:
@@ -121,6 +125,27 @@ def test_numbers_that_are_not_finite(tmp_path):
             gpu_pass.finished(tmp_path / "runs", chosen, 100)
 
 
+def test_numbers(tmp_path):
+    """Would break: a number of report.csv in another case's row, a case without an end among them."""
+    case = gpu_pass.Case(
+        "speed", "dqn, 8 environments", print, "passed", row={"steps/s": 2, "this": "eager"}
+    )
+    cases = [
+        case,
+        gpu_pass.Case("train", "ppo", print, "failed"),
+        gpu_pass.Case("train", "dqn", print),
+    ]
+    (tmp_path / "report.csv").write_text(
+        gpu_pass.numbers(cases, {"cores": 8, "commit": "a1"}, "cuda")
+    )
+    with open(tmp_path / "report.csv", newline="") as file:
+        rows = [list(row.values()) for row in csv.DictReader(file)]
+    assert rows == [
+        ["speed", "dqn, 8 environments", "cuda", "8", "a1", "passed", "steps/s", "2"],
+        ["train", "ppo", "cuda", "8", "a1", "failed", "", ""],
+    ]
+
+
 def test_no_time(tmp_path, monkeypatch):
     """Would break: a case that is left out without a word, or begun though it does not fit."""
     monkeypatch.setattr(gpu_pass, "run", lambda *_: pytest.fail("it was begun"))
@@ -191,73 +216,127 @@ def test_agree_with_actors(tmp_path, request):
     assert reports(tmp_path)[1]["agree", "ppo_continuous_ray"]["row"]["tolerances"] == 0
 
 
+def numbers(name: str) -> list[dict]:
+    with open(ROOT / "benchmarks" / name, newline="") as file:
+        return list(csv.DictReader(file))
+
+
 def test_page():
-    """Would break: a figure of docs/gpu.md that its CSV file does not have."""
-    with open(ROOT / "benchmarks/gpu_h100.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    trained = {row["name"] for row in rows if row["part"] == "train"}
-    assert trained == {*EVERY} - {"ppo_continuous_ray"}
-    played = {row["name"]: float(row["value"]) for row in rows if row["part"] == "played"}
-    values = {
-        (row["part"], row["name"], row["device"], row["metric"]): float(row["value"])
-        for row in rows
-        if row["value"] and not (row["part"] == "speed" and row["cores"] == "16")
-    }
+    """Would break: a figure of docs/gpu.md that its CSV files do not have."""
+    new, old = numbers("gpu_h200.csv"), numbers("gpu_h100.csv")
     text = (ROOT / "docs/gpu.md").read_text()
     page = " ".join(text.split())
-    columns = [("speed", "cpu"), ("speed", "cuda"), ("speed compiled", "cuda")]
-    columns += [("speed peer", "cpu"), ("speed peer", "cuda")]
-    speeds = {}
-    for name in ("ppo_atari", "a2c_atari", "dqn_atari", "ppo_continuous"):
-        line = f"| `{name}.py` |"
-        for part, device in columns:
-            if part == "speed peer":
-                value = values.get((part, f"{name}, one process", device, "steps/s"))
-            else:
-                value = values.get((part, name, device, "rows/s"), 0) * played[name]
-            line += f" {value:,.0f} |" if value else " |"
-            speeds[name, part, device] = value
-        assert line + "\n" in text
+    windows = defaultdict(list)
+    for row in new:
+        if row["value"]:
+            key = row["part"], row["name"], row["device"], row["metric"]
+            windows[key].append(float(row["value"]))
+    assert {row["state"] for row in new} == {"passed"}
+    twice = windows["speed peer", "ppo_atari, one process", "cpu", "steps/s"]
+    assert (
+        "where two were measured, {:.0f} and {:.0f} of the same, their mean".format(*twice) in page
+    )
+    values = {key: mean(found) for key, found in windows.items()}
 
-    def ratio(name: str, part: str, than: str, device: str) -> float:
-        return speeds[name, part, "cuda"] / speeds[name, than, device]
+    def peer(name: str, device: str) -> float:
+        ways = ("one process", "a process each")
+        return max(values["speed peer", f"{name}, {way}", device, "steps/s"] for way in ways)
 
-    atari = [name for name in played if name.endswith("atari")]
-    gains = [ratio(name, "speed", "speed", "cpu") for name in atari]
-    compiled = ratio("ppo_atari", "speed compiled", "speed", "cpu")
-    said = f"{min(gains):.1f} to {max(gains):.1f} times as fast as on eight cores of its machine, "
-    assert said + f"PPO with `--compile` {compiled:.1f} times" in page
-    said = f"is {1 / ratio('ppo_continuous', 'speed', 'speed', 'cpu'):.1f} times as fast on the CPU"
-    assert said in page
-    compiled = ratio("ppo_continuous", "speed compiled", "speed", "cuda")
-    assert f"as CUDA graphs, makes the file {compiled:.1f} times as fast" in page
-    said = "PPO is {:.1f} times as fast, with `--compile` {:.1f} times, and DQN {:.1f} times"
-    keys = [("ppo_atari", "speed"), ("ppo_atari", "speed compiled"), ("dqn_atari", "speed")]
-    assert said.format(*[ratio(*key, "speed peer", "cuda") for key in keys]) in page
-    shares = [100 * played[name] for name in atari]
-    assert f"of Breakout's rows {min(shares):.0f} to {max(shares):.0f} %" in page
-    for name, part, words in [
-        ("ppo_atari", "speed", "CUDA"),
-        ("ppo_atari", "speed compiled", "CUDA, `--compile`"),
-        ("dqn_atari", "speed", "CUDA"),
-        ("ppo_continuous", "speed", "CUDA"),
-        ("ppo_continuous", "speed compiled", "CUDA, `--compile`"),
+    compared = {}
+    for name in ("ppo_atari", "a2c_atari", "dqn_atari"):
+        ways = [("speed", "cpu"), ("speed", "cuda"), ("speed compiled", "cuda")]
+        ours = [values[part, name, device, "steps/s"] for part, device in ways]
+        cells = [*ours, peer(name, "cpu"), peer(name, "cuda")]
+        line = f"| `{name}.py` | " + " | ".join(f"{cell:,.0f}" for cell in cells) + " |\n"
+        assert line in text
+        compared[name] = [f"{one / peer(name, 'cuda'):.1f}" for one in ours[1:]]
+        alone = values["speed peer", f"{name}, one process", "cuda", "steps/s"]
+        assert (
+            f"{name.split('_')[0].upper()} {'makes ' * name.startswith('ppo')}{alone:.0f}" in page
+        )
+    (eager, compiled), (slow, fast) = compared["ppo_atari"], compared["dqn_atari"]
+    assert (
+        f"It makes {eager} times stable-baselines3's steps there, with `--compile` {compiled}"
+        in page
+    )
+    assert f"DQN needs `--compile`: {fast} times, and without it {slow}." in page
+
+    earlier = {}  # of the H100, on eight cores
+    for row in old:
+        if row["value"] and not (row["part"] == "speed" and row["cores"] == "16"):
+            key = row["part"], row["name"], row["device"], row["metric"]
+            earlier[key] = float(row["value"])
+    small = [("speed", "cpu"), ("speed", "cuda"), ("speed compiled", "cuda")]
+    share = earlier["played", "ppo_continuous", "cpu", "played"]
+    paces = [share * earlier[part, "ppo_continuous", device, "rows/s"] for part, device in small]
+    assert "{:,.0f} on the CPU, {:,.0f} on CUDA, {:,.0f} with `--compile`".format(*paces) in page
+    assert f"makes {paces[0] / paces[1]:.1f} times the steps there" in page
+    many = {
+        row["metric"]: row["value"] for row in old if row["name"] == "ppo_atari, 128 environments"
+    }
+    pace = float(many["rows/s"]) * earlier["played", "ppo_atari", "cpu", "played"]
+    waits = 100 * float(many["environment"])
+    assert f"16 cores made {pace:,.0f}, and waited for them {waits:.0f} % of the time" in page
+
+    for name, part, words, known in [
+        ("ppo_atari", "speed", "CUDA", values),
+        ("ppo_atari", "speed compiled", "CUDA, `--compile`", values),
+        ("dqn_atari", "speed", "CUDA", values),
+        ("dqn_atari", "speed compiled", "CUDA, `--compile`", values),
+        ("ppo_continuous", "speed", "CUDA, H100", earlier),
     ]:
-        phases = ("environment", "update", "transfer")
-        shares = [values[part, name, "cuda", phase] for phase in phases]
+        shares = [
+            known[part, name, "cuda", phase] for phase in ("environment", "update", "transfer")
+        ]
         cells = " | ".join(f"{100 * share:.0f} %" for share in [*shares, 1 - sum(shares)])
         assert f"| `{name}.py`, {words} | {cells} |\n" in text
-    many = [row for row in rows if row["name"] == "ppo_atari, 128 environments"]
-    many = {row["metric"]: float(row["value"]) for row in many}
-    speed = many["rows/s"] * played["ppo_atari"]
-    assert f"{speed:,.0f} steps/s, {100 * many['environment']:.0f} % of the time in them" in page
 
-    def apart(part: str) -> list[float]:
-        keys = [key for key in values if key[0] == part and key[3] == "tolerances"]
-        return sorted(values[key] for key in keys)
+    def apart(part: str, known: dict) -> dict[str, float]:
+        return {key[1]: known[key] for key in known if key[0] == part and key[3] == "tolerances"}
 
-    eager, compiled = apart("agree"), apart("agree compiled")
+    eager = sorted(apart("agree", earlier).values())
     assert len(eager) == 19 and eager[16] < 1 / 50 < eager[17] and eager[18] < 0.5
-    assert len(compiled) == 16 and compiled[-1] < 1 / 100
-    failed = [row["name"] for row in rows if row["state"] == "failed" and "agree" in row["part"]]
-    assert failed == ["ppo_atari_ddp"] and max(apart("agree ranks")) < 1e-3
+    compiled = apart("agree compiled", earlier) | apart("agree compiled", values)
+    assert len(compiled) == 17 and max(compiled.values()) < 1 / 100
+    ranks = apart("agree ranks", values)
+    assert len(ranks) == 2 and max(ranks.values()) < 1e-3
+    trained = {row["name"] for row in old if row["part"] == "train"}
+    assert trained == {*EVERY} - {"ppo_continuous_ray"}
+    assert len({row["name"] for row in new if row["part"] == "train compiled"}) == 10
+    resumed = {row["name"] for row in old if row["part"] == "resume" and row["state"] == "passed"}
+    assert resumed == {"ppo_continuous", "ppo_atari", "dqn"}
+
+
+def test_page_of_runs():
+    """Would break: a return or a minute of docs/gpu.md that its runs do not have."""
+    page = " ".join((ROOT / "docs/gpu.md").read_text().split())
+
+    def ends(file: str, exp_name: str, metric: str) -> list[float]:
+        rows = results.read_csv(ROOT / "benchmarks/results" / file)
+        found = {
+            row.seed: row.value for row in rows if (row.exp_name, row.metric) == (exp_name, metric)
+        }
+        return [found[seed] for seed in sorted(found)]
+
+    def listed(*run: str) -> list[str]:
+        metrics = ("eval_return_mean", "eval_greedy_mean")
+        return [", ".join(f"{value:.1f}" for value in ends(*run, metric)) for metric in metrics]
+
+    there, cpu = (
+        listed("h200_fast.csv", "ppo_atari-fast-h200"),
+        listed("breakout_fast.csv", "ppo_atari-fast"),
+    )
+    assert f"{there[0]} by draws and {there[1]} greedily; on the CPU {cpu[0]} and {cpu[1]}." in page
+    metrics = ("eval_return_mean", "train_return_last100")
+    (draws,), (training,) = [
+        ends("h200_single.csv", "a2c_atari-small-eps", metric) for metric in metrics
+    ]
+    cpu = [ends("breakout_a2c.csv", "a2c_atari-small-eps", metric) for metric in metrics]
+    said = f"has {draws:.1f} after 500,000 steps, in training {training:.1f} (the CPU's five "
+    assert said + ", and ".join(f"{min(five):.1f} to {max(five):.1f}" for five in cpu) + ")" in page
+    (walker,) = ends("h200_single.csv", "ppo_continuous", "eval_return_mean")
+    assert f"{walker:.1f} on BipedalWalker-v3 after 500,000" in page
+    runs = time_to_return.read_csv(ROOT / "benchmarks/time_to_return_h200.csv")
+    assert [run["reached"] for run in runs] == [1, 1, 1]
+    minutes = median(run["minutes"] for run in runs)
+    assert f"on Breakout after {minutes:.0f} minutes, in three of three seeds" in page

@@ -87,6 +87,11 @@ def test_table_and_csv(tmp_path, capsys, monkeypatch):
     time_to_return.main(time_to_return.Options((output,), figure=figure))
     assert capsys.readouterr().out.splitlines()[2:] == [ours, peer]  # from the CSV as from the runs
     assert figure.stat().st_size > 10_000
+    time_to_return.main(time_to_return.Options((output,), sides=("peer",)))
+    assert capsys.readouterr().out.splitlines()[2:] == [peer.replace(" >= 4.6 |", "  |")]
+    with pytest.raises(SystemExit):
+        time_to_return.main(time_to_return.Options((output,), sides=("peers",)))
+    assert "--sides: peers not among peer, ppo_continuous" in capsys.readouterr().err
 
 
 def test_runs_that_are_not_there(tmp_path, capsys):
