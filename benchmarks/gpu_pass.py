@@ -43,6 +43,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 from common import ROOT, check, commit_of, load, one_line, read_json  # noqa: E402
 from results import read_scalars  # noqa: E402
 
+# Those of this process: on Linux taskset may leave it some of the machine's.
+AFFINITY = getattr(os, "sched_getaffinity", None)
+CORES = len(AFFINITY(0)) if AFFINITY else os.cpu_count() or 1
 # Part: seconds that must be left for one of its cases to begin
 PARTS = {"train": 40, "agree": 30, "agree compiled": 60, "resume": 40, "agree ranks": 30}
 PARTS |= {"train ranks": 40, "speed": 20, "speed peer": 30, "speed compiled": 50}
@@ -65,7 +68,7 @@ class Options:
     parts: tuple[str, ...] = tuple(PARTS)  # such as train, or "train compiled"
     num_envs: tuple[int, ...] = (0,)  # of part speed; 0: the file's own
     window: float = 3.0  # seconds of a measurement of part speed, which has two
-    workers: int = max(1, (os.cpu_count() or 1) // 2)  # processes side by side
+    workers: int = max(1, CORES // 2)  # processes side by side
     timeout: float = 150.0  # seconds after which a case has failed
     folder: Path = ROOT / "algos"  # where the files are
     output: Path = Path("gpu_pass")  # folder of report.md and report.json
@@ -97,7 +100,7 @@ def run(command: list, end: float, options: Options, stop_when=lambda: False) ->
     files do then."""
     environment = dict(os.environ)
     if options.workers > 1:
-        threads = str(max(1, (os.cpu_count() or 1) // options.workers))
+        threads = str(max(1, CORES // options.workers))
         environment |= {"OMP_NUM_THREADS": threads, "TORCHINDUCTOR_COMPILE_THREADS": threads}
     expected = 0
     with tempfile.TemporaryFile("w+") as output:
@@ -312,9 +315,7 @@ def carry_out(case: Case, end: float, options: Options) -> None:
 def machine(options: Options) -> dict:
     cuda = options.device == "cuda"
     name = torch.cuda.get_device_name() if cuda else platform.processor() or platform.machine()
-    affinity = getattr(os, "sched_getaffinity", None)  # on Linux: taskset may leave some of them
-    cores = len(affinity(0)) if affinity else os.cpu_count()
-    facts = {"device": name, "cores": cores, "python": platform.python_version()}
+    facts = {"device": name, "cores": CORES, "python": platform.python_version()}
     facts |= {"torch": str(torch.__version__), "commit": commit_of(Path(__file__))}
     return facts | {"begun": time.strftime("%Y-%m-%d %H:%M"), "steps": options.steps}
 
@@ -324,9 +325,10 @@ def numbers(cases: list[Case], facts: dict, device: str) -> str:
     lines = ["part,name,device,cores,commit,state,metric,value"]
     for case in [case for case in cases if case.state in ("passed", "failed")]:
         found = [pair for pair in case.row.items() if isinstance(pair[1], (int, float))]
-        for metric, value in found or [("", None)]:
+        for metric, value in found or [("", "")]:
             where = f'{case.part},"{case.name}",{device},{facts["cores"]},{facts["commit"]}'
-            lines.append(f"{where},{case.state},{metric},{'' if value is None else f'{value:.6g}'}")
+            value = f"{value:.6g}" if isinstance(value, float) else value
+            lines.append(f"{where},{case.state},{metric},{value}")
     return "\n".join(lines) + "\n"
 
 
