@@ -83,10 +83,12 @@ def peers_no_ops(env_id: str, number: int, seed: int) -> np.ndarray:
 
 def by_start(runs: tuple[Path, ...]) -> list[dict]:
     """One line an experiment: of each start the mean return and the games, and the mean of the starts' means."""
-    returns = defaultdict(lambda: defaultdict(list))
+    returns, env_ids = defaultdict(lambda: defaultdict(list)), set()
     for run in runs:
         summary = read_json(run / "summary.json")
         check(is_complete(run) and "eval_returns" in summary, f"{run} is no finished run")
+        env_ids.add(summary["env_id"])
+        check(len(env_ids) == 1, f"--runs are of several games: {', '.join(sorted(env_ids))}")
         number, seed = summary["eval_episodes"], summary["seed"] * 10_007 % 2**30 + 2**30
         if "sb3" in summary["algo"]:
             begun = peers_no_ops(summary["env_id"], number, seed)

@@ -155,9 +155,9 @@ def measure_peer(
     processes: bool = False,
 ) -> dict:
     """{"sps": steps per second, "steps": steps measured, "memory": peak in MiB} of an algorithm of stable-baselines3
-    (side "sb3") or SBX ("sbx") on a DummyVecEnv or, with `processes`, a SubprocVecEnv, from the end of the first update
-    to the end of the first later update that is at least `seconds` (s) away. `threads` is given to
-    torch.set_num_threads, 0 leaves PyTorch's own choice."""
+    (side "sb3") or SBX ("sbx") on a DummyVecEnv or, with `processes`, a SubprocVecEnv, whose memory is not measured:
+    from the end of the first update to the end of the first later update that is at least `seconds` (s) away.
+    `threads` is given to torch.set_num_threads, 0 leaves PyTorch's own choice."""
     import torch
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_atari_env, make_vec_env
@@ -217,12 +217,11 @@ def measure_peer(
     model = getattr(importlib.import_module("sbx" if side == "sbx" else "stable_baselines3"), algo)
     model(policy, envs, seed=seed, device=device, **settings).learn(10**9, callback=clock)
     (start, steps_before), (end, steps_after) = clock.first, clock.last
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / RSS_UNITS
-    return {
-        "sps": (steps_after - steps_before) / (end - start),
-        "steps": steps_after - steps_before,
-        "memory": memory,
-    }
+    steps = steps_after - steps_before
+    result = {"sps": steps / (end - start), "steps": steps}
+    if not processes:  # of this one alone
+        result["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / RSS_UNITS
+    return result
 
 
 def measure_bare(env_id: str, num_envs: int, seed: int, seconds: float) -> dict:
@@ -441,6 +440,8 @@ def measure_cases(args: Args, env_id: str) -> list[dict]:
             "sb3-default-threads": {"threads": 0, **peer},
             "sb3-1-thread": {"threads": 1, **peer},
         }
+        if is_atari(env_id):  # whose steps are worth a process, and ours take theirs in threads
+            jobs[case]["sb3-processes"] = {"threads": 0, "processes": True, **peer}
         if (env_id, algo) in ZOO_CASES:
             peer = peer | {"settings": ZOO_CASES[env_id, algo]}
             jobs[case] |= {
@@ -493,7 +494,8 @@ def case_rows(rows: list[dict], env_id: str, cases: tuple[str, ...]) -> list[str
             both = [name for name in sps if name.startswith(f"{peer}-")]
             if not both:
                 continue
-            best = max(both, key=lambda name: median(sps[name]))
+            whole = [name for name in both if memory[name]]  # not spread over processes
+            best, in_one = (max(few, key=lambda name: median(sps[name])) for few in (both, whole))
             threads = best.removeprefix(f"{peer}-").replace("-", " ")
             ratio, share = (
                 [a / b for a, b in zip(sps[mine], sps[other], strict=True)]
@@ -502,7 +504,7 @@ def case_rows(rows: list[dict], env_id: str, cases: tuple[str, ...]) -> list[str
             lines.append(" | ".join([
                 f"| {env_id}", f"{case}, {settings}", spread(sps[mine], ",.0f"),
                 f"{spread(sps[best], ',.0f')}, {threads}", spread(ratio, ".1f"), spread(share, ".0%"),
-                f"{median(memory[mine]):,.0f}, {median(memory[best]):,.0f} |"]))  # fmt: skip
+                f"{median(memory[mine]):,.0f}, {median(memory[in_one]):,.0f} |"]))  # fmt: skip
     return lines
 
 
@@ -608,7 +610,7 @@ def main(args: Args) -> None:
     print(f"| environment | {columns} |")
     print("|---" * (columns.count("|") + 2) + "|", *lines, sep="\n")
     print(f"\nSteps per second, median (least-greatest) of {args.repeats} rounds of {args.seconds:g} s a side; "
-          "SB3's figure is the better of PyTorch's default threads and one thread.\n"
+          "SB3's figure is the best of PyTorch's default threads, one thread and, of Atari, a process a game.\n"
           f"Commit {rows[0]['commit']}. {description}.")  # fmt: skip
 
 

@@ -9,19 +9,19 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-fast="--update-epochs 1 --num-minibatches 16 --learning-rate 5e-4 --no-clip-vloss" tag=fast steps=1000000
+fast="--update-epochs 1 --num-minibatches 16 --learning-rate 5e-4 --no-clip-vloss" tag=fast steps=${STEPS:-1000000}
 case "${TASKS:-}" in
   PongNoFrameskip-v4)
     fast="--num-envs 16 --update-epochs 2 --num-minibatches 16 --clip-coef 0.2 --learning-rate 5e-4 --no-clip-vloss"
-    tag=fast-pong steps=2500000
+    tag=fast-pong steps=${STEPS:-2500000}
     ;;
   *Pong*) echo "TASKS: Pong has a setting of its own: PongNoFrameskip-v4, and no other game beside it" >&2; exit 2 ;;
 esac
 run="--env-ids ${TASKS:-BreakoutNoFrameskip-v4} --seeds ${SEEDS:-1-3} --scripts"
 both="--torch-threads 1 --eval-episodes ${EVAL_EPISODES:-30} --total-timesteps"
 peer="--algo PPO --until-goal ${GIVE_UP:-120} $both"
-jobs="$run algos/ppo_atari.py --tag $tag -- $fast $both ${STEPS:-$steps}
-$run benchmarks/sb3_atari.py --tag ppo-fast -- --fast $peer ${STEPS:-$steps}
+jobs="$run algos/ppo_atari.py --tag $tag -- $fast --device ${DEVICE:-cpu} $both $steps
+$run benchmarks/sb3_atari.py --tag ppo-fast -- --fast $peer $steps
 $run benchmarks/sb3_atari.py --tag ppo-minutes -- --schedule-timesteps 10000000 $peer ${PEER_STEPS:-$((steps * 3 / 2))}"
 
 allowed="$(sed -n 's/^Cpus_allowed_list:\t//p' /proc/self/status 2> /dev/null || echo)" # such as 0-3,8

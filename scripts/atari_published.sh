@@ -11,7 +11,7 @@ gradient="$both --seeds ${SEEDS:-1-5} --scripts"
 values="$both --seeds ${DQN_SEEDS:-1-3} --scripts"
 flags="--total-timesteps ${TIMESTEPS:-500000} --torch-threads 1"
 replay="--buffer-size 100000"
-ours="--device ${DEVICE:-auto} --precision ${PRECISION:-float32}" small="--rms-eps 1e-8"
+ours="--device ${DEVICE:-cpu} --precision ${PRECISION:-float32}" small="--rms-eps 1e-8"
 
 python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --runs-dir "${RUNS:-runs}" "$@" --jobs - <<JOBS
 $gradient algos/ppo_atari.py -- $flags $ours --no-clip-vloss

@@ -374,11 +374,11 @@ def draw_scores(stem: Path, rows: list[Row], table, score: str, lacks, options: 
 
 def draw_speed(stem: Path, rows: list[Row], lacks: list[str], options: Options) -> None:
     """Steps per second of each side of benchmarks/speed.py, and how many times as fast ours is within a round. Of a
-    peer's two settings of threads the faster one is drawn; the bare environment, no learner, is not."""
+    peer's settings of threads the fastest one is drawn; the bare environment, no learner, is not."""
     cases = defaultdict(dict)
     for (env_id, name), rounds in finals_of(rows, "sps").items():
         case, _, side = name.rpartition(" ")
-        side = re.sub("-(default-threads|1-thread)$", "", side)
+        side = re.sub("-(default-threads|1-thread|processes)$", "", side)
         side = {"sb3": "sb3-identical", "zoo": "sb3-recommended"}.get(side, side)
         sides = cases[f"{case}\n{env_id}".strip()]
         before = sides.get(side, {0: 0.0})

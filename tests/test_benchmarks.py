@@ -372,20 +372,25 @@ def test_speed_of_discrete_actions(request, tmp_path):
 
 
 def test_rows_in_float32(monkeypatch):
-    """Would break: bfloat16 alone beside a peer in float32, one's ratio in the other's row."""
+    """Would break: bfloat16 alone beside a peer in float32, one's ratio in the other's row, a peer that is faster with
+    a process a game."""
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     speed = importlib.import_module("speed")
     measured = {"ours": 800, "ours-float32": 500, "sb3-default-threads": 400, "sb3-1-thread": 250}
-    rows = [
-        {"exp_name": f"A2C {side}", "metric": metric, "value": value}
-        for side, value in (measured | {"bare": 4000}).items()
-        for metric in ("sps", "memory_mib")
-    ]
-    lines = [line.split(" | ") for line in speed.case_rows(rows, "Game", ("A2C",))]
-    assert [(line[1], line[2].split()[0], line[4].split()[0]) for line in lines] == [
-        ("A2C, identical", "800", "2.0"),
-        ("A2C, identical, float32", "500", "1.2"),
-    ]
+    for processes, ratios in ((200, ("2.0", "1.2")), (500, ("1.6", "1.0"))):
+        sides = measured | {"bare": 4000}
+        rows = [
+            {"exp_name": f"A2C {side}", "metric": metric, "value": value}
+            for side, value in sides.items()
+            for metric in ("sps", "memory_mib")
+        ]
+        rows.append({"exp_name": "A2C sb3-processes", "metric": "sps", "value": processes})
+        lines = [line.split(" | ") for line in speed.case_rows(rows, "Game", ("A2C",))]
+        assert [(line[1], line[2].split()[0], line[4].split()[0]) for line in lines] == [
+            ("A2C, identical", "800", ratios[0]),
+            ("A2C, identical, float32", "500", ratios[1]),
+        ]
+        assert [line[6] for line in lines] == ["800, 400 |", "500, 400 |"]  # of one process
 
 
 @pytest.mark.parametrize("settings", ["cleanrl", "ours"])
@@ -473,7 +478,7 @@ def test_staggered_episodes(monkeypatch):
     assert {*lengths(gym.make("LockstepPendulum-v0"), 3)} == {200}
 
 
-def test_atari_starts(monkeypatch, tmp_path):
+def test_atari_starts(monkeypatch, tmp_path, capsys):
     """Would break: two runs of one game that count as different, returns sorted by the no-ops of other games."""
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     starts = importlib.import_module("atari_starts")
@@ -495,6 +500,10 @@ def test_atari_starts(monkeypatch, tmp_path):
         for start, number in zip(*np.unique(begun % 4, return_counts=True)):
             assert line[f"start {start}"] == f"{10 + start:.1f} ({number})"
         assert line["all starts alike"] == pytest.approx(10 + np.unique(begun % 4).mean())
+    (tmp_path / algo / "summary.json").write_text(json.dumps(summary | {"env_id": "Pong"}))
+    with pytest.raises(SystemExit):
+        starts.by_start((tmp_path / "ppo_atari", tmp_path / algo))
+    assert "of several games: BreakoutNoFrameskip-v4, Pong" in capsys.readouterr().err
 
 
 def test_same_environments(monkeypatch):
