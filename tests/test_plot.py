@@ -1379,6 +1379,31 @@ def test_breakout_beside_stable_baselines3():
     row = compare.compare(*both, options(), same_program=False)
     words = "{difference:.2f} [{low:.2f}, {high:.2f}], p = {p:.2f}".format(**row)
     assert f"ours is ahead by {words}" in page
+    rows = results.read_csv(ROOT / "benchmarks/results/breakout_a2c.csv")
+    curves = results.curves_of(rows, results.CURVE)
+    equal = [
+        np.mean(
+            [
+                np.mean([value for step, value in curve if low <= step < high])
+                for curve in curves["BreakoutNoFrameskip-v4", side].values()
+            ]
+        )
+        for side, low, high in zip(sides, (440_000, 480_000), (460_000, 500_000))
+    ]
+    assert (
+        f"{equal[0]:.1f}" == f"{equal[1]:.1f}"
+        and f"at the end, ours has {equal[0]:.1f}, as" in page
+    )
+    rows = list(results.read_csv(ROOT / "benchmarks/results/pong_a2c.csv"))
+    pong = results.finals_of(rows, "eval_return_mean")
+    both = [pong["PongNoFrameskip-v4", side] for side in sides]
+    row = compare.compare(*both, options(), same_program=False)
+    means = [np.mean([*side.values()]) for side in both]
+    words = "in bfloat16, has {:.1f} and stable-baselines3's {:.1f} by five seeds each, a".format(
+        *means
+    )
+    words += " difference of {difference:.2f} [{low:.2f}, {high:.2f}], p = {p:.2f}".format(**row)
+    assert words in page and {*map(len, both)} == {5}
 
 
 def test_pong_of_the_page():
@@ -1408,12 +1433,6 @@ def test_first_table_of_atari():
     page = (ROOT / "docs/atari.md").read_text()
     table = page.split("\n\n| game | algo")[1].partition("\n\n")[0].splitlines()[2:]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
-    scores = {
-        name: results.finals_of(
-            results.read_csv(ROOT / f"benchmarks/results/{name}.csv"), "eval_return_mean"
-        )
-        for name in ("atari", "breakout_a2c", "breakout_fast", "breakout_published", "pong_fast")
-    }
     breakout, pong = ("BreakoutNoFrameskip-v4", "PongNoFrameskip-v4")
     sources = [
         ("breakout_fast", breakout, "ppo_atari-fast"),
@@ -1423,8 +1442,15 @@ def test_first_table_of_atari():
         ("breakout_a2c", breakout, "a2c_atari-small-eps"),
         ("pong_fast", pong, "ppo_atari-fast-pong"),
         None,  # test_pong_of_the_page
+        ("pong_a2c", pong, "a2c_atari-small-eps"),
         ("atari", pong, "dqn_atari"),
     ]
+    scores = {
+        name: results.finals_of(
+            results.read_csv(ROOT / f"benchmarks/results/{name}.csv"), "eval_return_mean"
+        )
+        for name in {source[0] for source in sources if source}
+    }
     for row, source in zip(rows, sources, strict=True):
         if source:
             name, *key = source
