@@ -1538,14 +1538,22 @@ def test_fast_setting_of_pong():
     texts = (", ".join(f"{x:.1f}" for _, x in sorted(side.items())) for side in scores)
     assert "the three have {} by draws, {} greedily and {} in training".format(*texts) in page
     runs = time_to_return.read_csv(ROOT / "benchmarks/time_to_return_pong.csv")
-    for line in lines_over_minutes(runs, ("ppo_atari-fast-pong", "sb3_atari-ppo-fast")):
+    sides = ("ppo_atari-fast-pong", "sb3_atari-ppo-fast", "sb3_atari-ppo-minutes")
+    for line in lines_over_minutes(runs, sides):
         assert line in page
-    there = sorted(run["minutes"] for run in runs if run["reached"])
-    rows = results.read_csv(ROOT / "benchmarks/results/atari.csv")
+    mine = [run for run in runs if run["exp_name"] == sides[0]]
+    there = sorted(run["minutes"] for run in mine if run["reached"])
+    (published,) = (run["minutes"] for run in runs if run["exp_name"] == sides[2])
+    assert f"with the published settings needs {published:.0f} (one seed).**" in page
+    times = published / np.median([run["minutes"] for run in mine])
+    assert f"takes {times:.1f} times our median." in page
+    rows = list(results.read_csv(ROOT / "benchmarks/results/atari.csv"))
+    peer = [results.finals_of(rows, name)[key[0], sides[2]][1] for name in (names[2], names[0])]
+    assert "with {:.1f} in training and {:.1f} in 30 games by draws.".format(*peer) in page
     (other,) = results.finals_of(rows, "eval_return_mean")[key[0], "ppo_atari-fast"].values()
     assert f"had failed here: {other:.1f} by draws after 2.5M steps" in page
     (late,) = (run["seed"] for run in runs if run["exp_name"] == key[1] and not run["reached"])
-    assert f"seed {late} ends at {scores[2][late]:.0f}.**" in page
+    assert f"seed {late} ends at {scores[2][late]:.0f}. stable-baselines3" in page
     assert "18 after {:.0f} and {:.0f} minutes on one core in two of three".format(*there) in page
     at_5 = defaultdict(list)
     for run in runs:
@@ -1627,6 +1635,24 @@ def test_fast_setting_of_atari():
     spelt = f"{spelt} 5e-4 --no-clip-vloss".format(**flags)
     assert flags["learning_rate"] == 5e-4 and not flags["clip_vloss"]
     assert spelt in page and spelt in (ROOT / "scripts/atari_minutes.sh").read_text()
+
+
+def test_speed_of_atari():
+    """Would break: a row of docs/atari.md's table of speeds that its rounds do not give."""
+    speed = load(ROOT / "benchmarks" / "speed.py")
+    with (ROOT / "benchmarks/results/speed_atari.csv").open() as file:
+        rows = [row | {"value": float(row["value"])} for row in csv.DictReader(file)]
+    page = (ROOT / "docs/atari.md").read_text()
+    ratios = []
+    for line in speed.case_rows(rows, "Breakout", ("PPO", "A2C", "DQN")):
+        _, case, ours, peer, ratio, share, memory = line.strip(" |").split(" | ")
+        case = f"{case.split(',')[0]}, {'float32' if 'float32' in case else 'bfloat16'}"
+        cells = [case, ours, peer.split(")")[0] + ")", ratio, share.split()[0], memory]
+        assert f"| {' | '.join(cells)} |\n" in page
+        ratios.append(ratio.split()[0])
+    text = " ".join((ROOT / "docs/results.md").read_text().split())
+    said = "PPO {} times, A2C {}, DQN {}; in float32 PPO {}, A2C {}, DQN {} ("
+    assert said.format(*ratios[::2], *ratios[1::2]) in text
 
 
 def test_when_the_arm_is_learned():
