@@ -1543,6 +1543,14 @@ def test_fast_setting_of_pong():
         assert line in page
     mine = [run for run in runs if run["exp_name"] == sides[0]]
     there = sorted(run["minutes"] for run in mine if run["reached"])
+    peers = [run for run in runs if run["exp_name"] == sides[2]]
+    peers += [
+        run
+        for run in time_to_return.read_csv(ROOT / "benchmarks/time_to_return_atari.csv")
+        if run["exp_name"] == sides[2]
+    ]
+    paces = [f"{run['steps'] / run['minutes'] / 60:.0f}" for run in peers]
+    assert f"made {paces[1]} steps/s here and {paces[0]} on [Pong]" in page
     (published,) = (run["minutes"] for run in runs if run["exp_name"] == sides[2])
     assert f"with the published settings needs {published:.0f} (one seed).**" in page
     times = published / np.median([run["minutes"] for run in mine])
