@@ -14,6 +14,9 @@ import toy_envs
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # tests are of the CPU, benchmarks/gpu_pass.py of a GPU
+# No __pycache__ beside the scripts that tests write, whose folders they list: here and in what they start.
+os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+sys.dont_write_bytecode = True
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))  # for envs:NAME and benchmarks.MODULE:NAME
 sys.path.append(str(ROOT / "scripts"))  # for the command lines and what they share
