@@ -279,6 +279,12 @@ def test_page():
     paces = [share * earlier[part, "ppo_continuous", device, "rows/s"] for part, device in ways]
     said = "{:,.0f} on the CPU, {:,.0f} on CUDA, {:,.0f} with `--compile`."
     assert said.format(*paces) in page and paces[0] == max(paces)
+    theirs = [
+        max(values["speed peer", f"ppo_continuous, {way}", device, "steps/s"] for way in ways)
+        for device in ("cpu", "cuda")
+        for ways in [("one process", "a process each")]
+    ]
+    assert "on the H200's machine: {:,.0f} and {:,.0f}, for".format(*theirs) in page
     share = earlier["played", "ppo_atari", "cpu", "played"]
     few, many = [
         share * float(row["value"])

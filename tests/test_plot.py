@@ -1550,7 +1550,18 @@ def test_fast_setting_of_pong():
         if run["exp_name"] == sides[2]
     ]
     paces = [f"{run['steps'] / run['minutes'] / 60:.0f}" for run in peers]
-    assert f"made {paces[1]} steps/s here and {paces[0]} on [Pong]" in page
+    assert f"made {paces[1]} steps/s here, {paces[0]} on [Pong]" in page
+    slow = peers[1]["steps"] / (peers[0]["steps"] / peers[0]["minutes"])
+    assert f"at {paces[0]} it would have taken {slow:.0f} minutes" in page
+    with (ROOT / "benchmarks/results/speed_atari.csv").open() as file:
+        rounds = [
+            float(row["value"])
+            for row in csv.DictReader(file)
+            if (row["exp_name"], row["metric"]) == ("PPO sb3-1-thread", "sps")
+        ]
+    assert f"with one thread of two cores {np.median(rounds):.0f} in the [table" in page
+    steps = [f"{run['steps'] / 1e6:.1f}M" for run in [*peers[:1], *mine] if run["reached"]]
+    assert f"It needs {steps[0]} steps, ours {' and '.join(sorted(steps[1:]))}: in" in page
     (published,) = (run["minutes"] for run in runs if run["exp_name"] == sides[2])
     assert f"with the published settings needs {published:.0f} (one seed).**" in page
     times = published / np.median([run["minutes"] for run in mine])
