@@ -63,7 +63,7 @@ class Args:
     gae_lambda: float = 0.95  # lambda of generalized advantage estimation
     num_minibatches: int = 2  # minibatches of an epoch
     update_epochs: int = 8  # passes over a rollout
-    activation: Literal["Tanh", "SiLU"] = "Tanh"  # of the hidden layers; SiLU explores less
+    activation: Literal["Tanh", "SiLU"] = "Tanh"  # of the hidden layers
     norm_obs: bool = True  # standardise observations by running statistics
     norm_reward: bool = True  # divide rewards by the discounted return's deviation, clip to +-10
     norm_adv: bool = True  # standardise the advantages of each minibatch
