@@ -98,10 +98,12 @@ def by_start(runs: tuple[Path, ...]) -> list[dict]:
         for start, value in zip(begun % 4, summary["eval_returns"]):
             returns[summary["args"]["exp_name"]][start].append(value)
     lines = []
+    everyones = sorted({start for starts in returns.values() for start in starts})
     for name, starts in sorted(returns.items()):
         line = {"exp_name": name}
-        for start, values in sorted(starts.items()):
-            line[f"start {start}"] = f"{np.mean(values):.1f} ({len(values)})"
+        for start in everyones:
+            values = starts.get(start)
+            line[f"start {start}"] = f"{np.mean(values):.1f} ({len(values)})" if values else ""
         lines.append(line | {"all starts alike": float(np.mean([*map(np.mean, starts.values())]))})
     return lines
 

@@ -140,6 +140,8 @@ def read_csv(file: Path) -> list[dict]:
         else:
             run |= {"steps": row.step, row.metric: row.value}
     for run in runs.values():
+        whole = run["env_id"] in GOALS and "minutes" in run and "reached" in run
+        check(whole, f"{file} was not written by --output; plot.py takes other results")
         points = sorted(run["curve"].items())
         run["curve"] = [(step, point[CLOCK], point[CURVE]) for step, point in points]
     return list(runs.values())
@@ -257,7 +259,9 @@ def main(options: Options) -> None:
     known = {run["exp_name"]: None for run in runs}
     wrong = [side for side in options.sides if side not in known]
     check(not wrong, f"--sides: {', '.join(wrong)} not among {', '.join(known)}")
-    runs = [run for run in runs if run["exp_name"] in (options.sides or known)]
+    shown = options.sides or tuple(known)
+    check(options.ours in shown, f"--ours {options.ours} is not among {', '.join(shown)}")
+    runs = [run for run in runs if run["exp_name"] in shown]
     print("\n".join(table(runs, options.ours)))
     with writing():
         if options.output:

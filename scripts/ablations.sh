@@ -11,15 +11,15 @@ done
 lines() {
   local run="--env-ids Pendulum-v1 --seeds ${SEEDS:-1-8}"
   local flags="--total-timesteps ${STEPS:-400000} --device ${DEVICE:-auto}" long="--num-envs 8 --num-steps 256"
-  local ppo="--scripts algos/ppo_continuous.py" reset="--scripts $runs/patched/reset_rollouts.py"
+  local ppo="--scripts algos/ppo_continuous.py" reset="--scripts '$runs/patched/reset_rollouts.py'"
   echo "$ppo $run --tag short -- $flags"
   echo "$reset $run --tag short -- $flags"
   echo "$ppo $run --tag long -- $flags $long"
   echo "$reset $run --tag long -- $flags $long"
-  echo "--scripts $runs/patched/unshuffled.py $run --tag short -- $flags"
+  echo "--scripts '$runs/patched/unshuffled.py' $run --tag short -- $flags"
   echo "$ppo $run --tag one-batch -- $flags --num-minibatches 1"
   echo "$ppo $run --tag one-batch-40 -- $flags --num-minibatches 1 --update-epochs 40"
   echo "--scripts algos/ppo_squashed.py $run --tag short --grid ent-coef=0,0.01,0.05 -- $flags"
-  echo "--scripts $runs/patched/uncorrected_squash.py $run --tag short --grid ent-coef=0.01,0.05 -- $flags"
+  echo "--scripts '$runs/patched/uncorrected_squash.py' $run --tag short --grid ent-coef=0.01,0.05 -- $flags"
 }
 lines | python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --runs-dir "$runs" "$@" --jobs -

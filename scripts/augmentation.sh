@@ -15,7 +15,7 @@ files() {
 weight() { # the authors' 0.1: on raw advantages, with the scale held, and on standardised advantages
   local walk="--env-ids WalkerWalk-v1 --seeds"
   echo "--scripts algos/ppo_drac.py --tag heavy $walk ${SEEDS:-1-3} -- $flags --aug-coef 0.1"
-  echo "--scripts $runs/patched/drac_held_scale.py $walk ${SEEDS:-1-3} -- $flags --aug-coef 0.1"
+  echo "--scripts '$runs/patched/drac_held_scale.py' $walk ${SEEDS:-1-3} -- $flags --aug-coef 0.1"
   echo "--scripts algos/ppo_continuous.py --tag norm-adv $walk ${SEEDS:-1-3} -- $flags --norm-adv"
   echo "--scripts algos/ppo_drac.py --tag norm-adv $walk ${SEEDS:-1-3} -- $flags --norm-adv --aug-coef 0.1"
 }

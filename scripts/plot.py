@@ -508,7 +508,7 @@ def write_set(stem: Path, rows: list[Row], score: str, lacks: list[str], options
         draw_curves(both(stem, "minutes"), minutes, "minutes of training", lacks, options)
     if score == "sps":
         draw_speed(stem, rows, lacks, options)
-    elif comparisons and over == "environment steps":
+    elif comparisons and over in ("environment steps", ""):  # "": there are no curves
         draw_scores(stem, rows, table, score, lacks, options)
     if options.normalise:
         draw_aggregate(stem, rows, score, lacks, options)
@@ -592,17 +592,20 @@ def main(options: Options) -> None:
         failed = failed or refused
     if failed and (files or options.export):
         raise SystemExit(1)
+    shown = {row.exp_name for _, rows, *_ in ready for row in rows}
+    words = f"--baseline {options.baseline} is not among what is shown: {', '.join(sorted(shown))}"
+    check(not options.baseline or not shown or options.baseline in shown, words)
     with writing():
         for file, rows, score, lacks in ready:
             home = file.parent.parent if file.parent.name == "results" else file.parent
             options = labelled(home, file.stem, {row.exp_name for row in rows}, given)
+            if rows and options.export:
+                results.export(options.export, rows)
             if rows and options.figure:
                 curves = summarise(rows, options)
                 check(curves, f"{file.stem} has no {options.metric}")
                 draw_curves([options.figure], curves, "environment steps", lacks, options)
             elif rows:
-                if options.export:
-                    results.export(options.export, rows)
                 write_set(
                     (options.output or home / "curves") / file.stem, rows, score, lacks, options
                 )

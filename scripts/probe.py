@@ -111,6 +111,7 @@ def explain(results: list[Result]) -> None:
     failed = [result for result in results if result.verdict != "passes"]
     exact = [r.check for r in failed if r.verdict == "broken" and not r.check.startswith("learns-")]
     unable = {}  # one error can stop several checks
+    order, by_name = names_of(results), {result.check: result for result in failed}
     for result in failed:
         if result.verdict == "could not check":
             result.explained_by = unable.setdefault(result.measured, result.check)
@@ -121,10 +122,12 @@ def explain(results: list[Result]) -> None:
         if result.check.startswith("learns-"):
             causes = exact or [r.check for r in failed if r.check.startswith("learns-")]
         result.explained_by = next((name for name in causes if name != result.check), "")
-        if result.explained_by and names_of(results).index(result.explained_by) > names_of(
-            results
-        ).index(result.check):
+        if result.explained_by and order.index(result.explained_by) > order.index(result.check):
             result.explained_by = ""
+        cause = by_name.get(result.explained_by)
+        while cause and cause.explained_by and by_name[cause.explained_by].verdict == cause.verdict:
+            cause = by_name[cause.explained_by]
+            result.explained_by = cause.check  # the first of a chain is the one that is shown
 
 
 def names_of(results: list[Result]) -> list[str]:

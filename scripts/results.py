@@ -8,6 +8,7 @@ a resumed run did again counts once. CSV files exported by older versions have t
 import csv
 import json
 import math
+import os
 import struct
 import sys
 from collections import Counter, defaultdict
@@ -260,7 +261,7 @@ def read_csv(file: Path) -> list[Row]:
     try:
         with file.open(newline="") as stream:
             header, *lines = csv.reader(stream, strict=True)
-    except (csv.Error, ValueError):
+    except (csv.Error, OSError, ValueError):
         header, lines = [], []
     is_ours = lines and tuple(header) == Row._fields
     check(is_ours, f"{file} is no CSV with the columns {','.join(Row._fields)}")
@@ -291,9 +292,20 @@ def read_scales(file: Path) -> dict[str, tuple[float, float]]:
 
 
 def write_csv(file: Path, columns, rows) -> None:
+    """Aside, then moved: on a full disk the old file stays."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("w", newline="") as stream:
-        csv.writer(stream, lineterminator="\n").writerows([columns, *rows])
+    aside = file.with_name(f"{file.name}.tmp")
+    if file.exists() and not file.is_file():  # such as /dev/stdout
+        aside = file
+    try:
+        with aside.open("w", newline="") as stream:
+            csv.writer(stream, lineterminator="\n").writerows([columns, *rows])
+    except OSError as error:
+        if aside != file:
+            aside.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(file)) from None
+    if aside != file:
+        os.replace(aside, file)
 
 
 def export(file: Path, rows: list[Row]) -> None:

@@ -68,7 +68,7 @@ wide() { # a normal policy with the standard deviation that a Laplace policy of 
 }
 fixed() {
   bash scripts/patched.sh fixed_scale "$runs/patched"
-  echo "--scripts $runs/patched/fixed_scale.py $pendulum --tag paper $limits -- $(steps 500000) $paper"
+  echo "--scripts '$runs/patched/fixed_scale.py' $pendulum --tag paper $limits -- $(steps 500000) $paper"
 }
 robust() { # our defaults on the walker, which benchmarks/walk.py then disturbs
   bash scripts/patched.sh noisy_actions "$runs/patched"
@@ -77,8 +77,8 @@ robust() { # our defaults on the walker, which benchmarks/walk.py then disturbs
   local flags="$(steps 1000000) --device ${DEVICE:-auto}"
   echo "$both $cell -- $flags"
   echo "$ppo $cell --grid ent-coef=0.003 -- $flags"
-  echo "--scripts $runs/patched/fixed_scale.py $cell -- $flags --init-std 1.5"
-  echo "--scripts $runs/patched/noisy_actions.py $cell -- $flags"
+  echo "--scripts '$runs/patched/fixed_scale.py' $cell -- $flags --init-std 1.5"
+  echo "--scripts '$runs/patched/noisy_actions.py' $cell -- $flags"
 }
 distributions() { # alpha 0 is PPO
   local grid="--grid bootstrap-truncation=False --grid distribution=laplace,gumbel --grid rpo-alpha=0,0.5"
@@ -90,7 +90,7 @@ tasks() {
   echo "$both $tasks --tag published -- $(steps 1000000) $published"
   echo "$ppo $tasks --tag published --grid ent-coef=0.01 -- $(steps 1000000) $published"
   bash scripts/patched.sh fixed_scale "$runs/patched"
-  local held="--scripts $runs/patched/fixed_scale.py --env-ids HopperStand-v1 --seeds ${SEEDS:-1-5} --tag published-wide"
+  local held="--scripts '$runs/patched/fixed_scale.py' --env-ids HopperStand-v1 --seeds ${SEEDS:-1-5} --tag published-wide"
   echo "$held -- $(steps 1000000) ${published/--init-std 1 /--init-std 2.3 }" # 9 nats, where RPO's end there
 }
 later() { # the paper's 8M steps

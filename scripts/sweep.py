@@ -305,10 +305,11 @@ def take(jobs: list[Job], runs_dir: Path, stop: list[int], guard: threading.Lock
 
 
 def failed_since(log: Path, begun: float) -> bool:
-    """Whether a sweep has written since then that the run of this log has failed."""
+    """Whether a sweep has written since then that the run of this log has failed by itself, not by what is that sweep's
+    own affair: an edited script, a full disk, its --timeout."""
     if not log.exists() or log.stat().st_mtime < begun:
         return False
-    return tail(log).rstrip().rpartition("\n")[2].startswith("= failed")
+    return tail(log).rstrip().rpartition("\n")[2].startswith("= failed: exit status")
 
 
 def settle(job: Job, code: int, said: str, runs_dir: Path) -> bool:
@@ -358,8 +359,10 @@ def carry_out(job: Job, slot: int, held: int, run: Callable, options: Options, s
     if job.state != "done":
         job.seconds = time.monotonic() - begin
         job.state = "waiting" if stop else "failed"
+    said = tail(log_file(job.name, options.runs_dir))
+    gap = "\n" if said and not said.endswith("\n") else ""
     with contextlib.suppress(OSError), log_file(job.name, options.runs_dir).open("a") as log:
-        print(f"= {job.state}: {job.outcome}", file=log)
+        print(f"{gap}= {job.state}: {job.outcome}", file=log)
 
 
 def work(slot: int, jobs: list[Job], run: Callable, options: Options, stop: list[int], *shared):

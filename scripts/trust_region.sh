@@ -20,7 +20,7 @@ lines() {
     echo "--scripts $files $run"
     paper="--scripts algos/ppo_penalty.py --tag paper"
     if [ "$task" = Pendulum-v1 ]; then
-      echo "--scripts $runs/notes/fixed_scale.py $run $to_go"
+      echo "--scripts '$runs/notes/fixed_scale.py' $run $to_go"
       echo "$paper $run --beta-decay 0.5"
       echo "$paper-small-target $run --beta-decay 0.5 --kl-target 0.001"
       echo "$paper-whole-episodes $run --beta-decay 0.5 $whole"

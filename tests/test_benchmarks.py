@@ -500,6 +500,12 @@ def test_atari_starts(monkeypatch, tmp_path, capsys):
         for start, number in zip(*np.unique(begun % 4, return_counts=True)):
             assert line[f"start {start}"] == f"{10 + start:.1f} ({number})"
         assert line["all starts alike"] == pytest.approx(10 + np.unique(begun % 4).mean())
+    few = summary | {"eval_episodes": 1, "eval_returns": [1.0], "args": {"exp_name": "a"}}
+    (tmp_path / "few").mkdir()
+    (tmp_path / "few" / "summary.json").write_text(json.dumps(few))
+    first, second = starts.by_start((tmp_path / "few", tmp_path / algo))
+    assert list(first) == list(second)  # a column is a start, also where one has not met it
+    assert sum(bool(first[f"start {start}"]) for start in np.unique(begun % 4)) == 1
     (tmp_path / algo / "summary.json").write_text(json.dumps(summary | {"env_id": "Pong"}))
     with pytest.raises(SystemExit):
         starts.by_start((tmp_path / "ppo_atari", tmp_path / algo))

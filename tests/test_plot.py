@@ -24,7 +24,7 @@ import compare  # noqa: E402
 import plot  # noqa: E402
 import results  # noqa: E402
 import time_to_return  # noqa: E402
-from common import load  # noqa: E402
+from common import load, writing  # noqa: E402
 from results import CLOCK, CURVE, EVALUATION, Row  # noqa: E402
 
 RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.csv"))
@@ -469,6 +469,47 @@ def test_run_that_goes_on_is_not_finished(call, tmp_path):
     (run / "config.json").write_text(json.dumps(config))
     status, _, err = call("runs", cwd=tmp_path)
     assert status == 1 and "ppo on E-v1 with seed 2 is not finished" in err
+
+
+def test_scores_without_curves_have_a_figure(tmp_path, monkeypatch):
+    """Would break: no picture at all of a set that has final scores alone."""
+    names = []
+    monkeypatch.setattr(plot, "save", lambda figure, files, *_: names.extend(f.name for f in files))
+    rows = rows_of({"a": [1.0, 2.0, 3.0], "b": [2.0, 3.0, 5.0]})
+    plot.write_set(tmp_path / "set", rows, SCORE, [], options(bootstrap_reps=20))
+    assert "set_scores.png" in names and "set_curves.png" not in names
+
+
+def test_export_beside_a_figure_and_a_baseline_that_is_not_shown(call, tmp_path):
+    """Would break: --export dropped without a word; a comparison that nobody sees is missing."""
+    for name in ("a", "b"):
+        for seed in (1, 2):
+            make_run(tmp_path / "runs", name, seed=seed)
+    both = ["runs", "--export", "all.csv", "--figure", "one.png"]
+    assert call(*both, cwd=tmp_path)[0] == 0
+    assert (tmp_path / "all.csv").exists() and (tmp_path / "one.png").exists()
+    status, _, err = call("runs", "--exp-names", "a", "--baseline", "b", cwd=tmp_path)
+    assert status == 2 and "--baseline b is not among what is shown: a" in err
+
+
+def test_a_full_disk_leaves_the_old_table(tmp_path, capsys, monkeypatch):
+    """Would break: a published CSV cut off in its middle; "None cannot be written"."""
+    file = tmp_path / "table.csv"
+    file.write_text("old")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+        yield
+
+    with pytest.raises(SystemExit), writing():
+        results.write_csv(file, ("a", "b"), full())
+    assert f"{file} cannot be written: No space left on device" in capsys.readouterr().err
+    assert file.read_text() == "old" and list(tmp_path.iterdir()) == [file]
+    results.write_csv(file, ("a", "b"), [(1, 2)])
+    assert file.read_text() == "a,b\n1,2\n" and list(tmp_path.iterdir()) == [file]
+    with pytest.raises(SystemExit):
+        results.read_csv(tmp_path / "no.csv")
+    assert "no.csv is no CSV with the columns" in capsys.readouterr().err
 
 
 def test_what_else_is_missing():

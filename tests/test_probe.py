@@ -52,6 +52,20 @@ def edited(name: str, *edits: tuple[str, str]) -> str:
     return text
 
 
+def test_a_chain_of_failures_is_shown_by_its_first():
+    """Would break: a failed check that the report names nowhere, because what explains it is explained itself."""
+    chain = ["conjugate-gradient", "natural-gradient", "trust-region"]
+    assert chain[0] in probe.CHECKS[chain[1]].follows and chain[1] in probe.CHECKS[chain[2]].follows
+    found = [probe.Result(name, "update", "broken", "1", "2", "") for name in chain]
+    probe.explain(found)
+    text = probe.report(Path("x.py"), found)
+    assert "broken: " in text and f"explains as well: {chain[1]}, {chain[2]}" in text
+    found = [probe.Result(name, "update", "broken", "1", "2", "") for name in chain]
+    found[1].verdict = "differs"
+    probe.explain(found)
+    assert [result.explained_by for result in found] == ["", chain[0], chain[1]]
+
+
 def read_changes() -> list[dict]:
     """Name, file, whether all checks are run, and the edits of each right modification."""
     changes = []

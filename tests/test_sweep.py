@@ -288,7 +288,7 @@ DECLARED += [("atari_minutes", 9), ("time_to_return", 60), ("trust_region", 135)
 def test_declared_sweeps(tmp_path, monkeypatch, capsys, name, runs):
     """Would break: a flag that one of the files does not have; a dry run that starts something. The script's python is
     one that writes its arguments and its input down: the sweep is made here, in one process."""
-    python, folder = tmp_path / "bin" / "python", tmp_path / "runs"
+    python, folder = tmp_path / "bin" / "python", tmp_path / "the runs"
     name, _, parts = name.partition(" ")
     python.parent.mkdir()
     python.write_text(STUB.format(folder=tmp_path))
@@ -510,20 +510,37 @@ def test_a_result_counts_however_its_process_ends(folder):
     assert [line.split()[2] for line in journal()] == ["start", "end"]
 
 
+def test_last_words_without_a_line_end(folder):
+    """Would break: a run that failed listed as waiting, because its end is glued to what it said last."""
+    job = sweep.expand(options("fake.py"), [])[0]
+    log = sweep.log_file(job.name, Path("runs"))
+
+    def run(*_) -> int:
+        log.write_text("$ python fake.py\nabout to die")
+        return 3
+
+    sweep.carry_out(job, 0, -1, run, options("fake.py", retries=0), [])
+    assert log.read_text().splitlines()[1:] == [
+        "about to die",
+        "= failed: exit status 3: about to die",
+    ]
+
+
 def test_what_another_sweep_has_given_up(folder):
     """Would break: a run that says itself that it cannot go on, done once more by each of the sweeps at work."""
     begun = time.time()
-    jobs = sweep.expand(options("fake.py", seeds=("1-3",)), [])
-    for job, words in zip(jobs, ("= failed: exit status 1", "= waiting: stopped", "step 1")):
+    jobs = sweep.expand(options("fake.py", seeds=("1-4",)), [])
+    ends = ("= failed: exit status 1", "= waiting: stopped", "step 1", f"= failed: {sweep.EDITED}")
+    for job, words in zip(jobs, ends):
         log = sweep.log_file(job.name, Path("runs"))
         log.write_text(f"$ python fake.py\n{words}\n")
         os.utime(log, (begun + 1, begun + 1))
-    taken = [sweep.take(jobs, Path("runs"), [], threading.Lock(), begun) for _ in range(3)]
-    assert [found[0].args["seed"] for found in taken[:2]] == [2, 3] and taken[2] is None
+    taken = [sweep.take(jobs, Path("runs"), [], threading.Lock(), begun) for _ in range(4)]
+    assert [found[0].args["seed"] for found in taken[:3]] == [2, 3, 4] and taken[3] is None
     assert (jobs[0].state, jobs[0].outcome) == ("failed", "in another sweep")
     again = sweep.expand(options("fake.py"), [])
     job, held = sweep.take(again, Path("runs"), [], threading.Lock(), begun + 2)  # begun since
-    for _, descriptor in (*taken[:2], (job, held)):
+    for _, descriptor in (*taken[:3], (job, held)):
         os.close(descriptor)
 
 
@@ -943,7 +960,9 @@ def test_slurm_array(folder, monkeypatch, capsys):
     # a task of the array, as submitit would start it
     tasks = sorted(Path("runs/logs/slurm").glob("42_*_submitted.pkl"))
     assert len(tasks) == 3
-    again = subprocess.run([*line, "--tag", "other"], input=f"\n{jobs}", text=True)
+    wrong = subprocess.run([*line, "--tag", "x"], input=jobs, text=True, capture_output=True)
+    assert wrong.returncode == 2 and "--tag: write it on the lines of --jobs" in wrong.stderr
+    again = subprocess.run(line, input=f"\n{jobs}", text=True)
     assert again.returncode == 0 and len(list(Path("runs/logs/slurm").glob("jobs-*"))) == 2
     sweep.main(sweep.Options(status=True), [])
     assert capsys.readouterr().out.splitlines()[-1].split() == ["total", "0", "0", "0", "4"]

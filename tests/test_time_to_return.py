@@ -356,3 +356,17 @@ def test_a_signal_ends_the_file_as_well(tmp_path):
     assert ours.wait(60) == 143
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
+
+
+def test_files_and_sides_that_do_not_fit(tmp_path, capsys):
+    """Would break: a traceback for results of another kind, or a table without a single comparison, and status 0."""
+    main, options = time_to_return.main, time_to_return.Options
+    for name, given, words in (
+        ("time_to_return.csv", {"ours": "ppo"}, "--ours ppo is not among ppo_continuous, "),
+        ("time_to_return.csv", {"sides": ("sb3_ppo-sb3-ours",)}, "--ours ppo_continuous is not"),
+        ("results/breakout_fast.csv", {}, "breakout_fast.csv was not written by --output"),
+        ("results/continuous.csv", {}, "continuous.csv was not written by --output"),
+    ):
+        with pytest.raises(SystemExit):
+            main(options((ROOT / "benchmarks" / name,), **given))
+        assert words in capsys.readouterr().err

@@ -206,6 +206,10 @@ def expand(options, common: list[str], lines: str = "") -> list[Job]:
             plan = parse(Plan, f"--jobs {options.jobs}, line {number},", ours)
             check(plan.scripts and plan.env_ids, f"line {number}: give --scripts and --env-ids")
             plans.append((plan, common + flags))
+    if len(plans) > 1 and not options.scripts:
+        own = {field.name: field.default for field in fields(Plan)}
+        lost = [name for name, value in own.items() if getattr(options, name) != value]
+        check(not lost, f"--{' --'.join(lost).replace('_', '-')}: write it on the lines of --jobs")
     jobs = {}
     for plan, flags in plans:
         for job in jobs_of(plan, flags, options.runs_dir):
