@@ -71,7 +71,7 @@ class Args:
     norm_reward: bool = True  # divide rewards by the discounted return's deviation, clip to +-10
     norm_adv: bool = False  # standardise the advantages of each minibatch
     bootstrap_truncation: bool = True  # off: a time limit counts as terminal, a common mistake
-    kl_target: float = 0.01  # Penalty: the KL of an update that beta aims at
+    kl_target: float = 0.01  # Penalty: the KL that beta aims at; --target-kl is another
     init_beta: float = 1.0  # Penalty: weight of the KL in the first update
     beta_decay: float = 0.84  # Penalty: factor of beta where the KL is too small; the paper's: 0.5
     clip_coef: float = 1e6  # Penalty: epsilon of both clips; so large, they clip nothing
@@ -234,7 +234,7 @@ def ppo_loss(agent: Agent, args: Args, x, action, old_logprob, advantage, target
 
 def update(agent: Agent, optimizer, args: Args, batch, loss_fn=ppo_loss):
     """Epochs of minibatches of ppo_loss's tensors (rows, ...); mean metrics, each before a step."""
-    batch_size = args.num_envs * args.num_steps  # some rows come again, in place of reset rows
+    batch_size = args.num_envs * args.num_steps  # rows come again for reset rows, 2 of 3 at most
     parameters = list(agent.parameters())
     old = copy.deepcopy(agent).requires_grad_(False)  # Penalty: the policy that acted
     metrics = []

@@ -266,7 +266,7 @@ def ppo_loss(
 
 def update(agent: Agent, optimizer, args: Args, batch, loss_fn=ppo_loss):
     """Epochs of minibatches of ppo_loss's tensors (rows, ...); mean metrics, each before a step."""
-    batch_size = args.num_envs * args.num_steps  # some rows come again, in place of reset rows
+    batch_size = args.num_envs * args.num_steps  # rows come again for reset rows, 2 of 3 at most
     parameters = list(agent.parameters())
     metrics = []
     for _ in range(args.update_epochs):

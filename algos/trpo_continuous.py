@@ -239,7 +239,7 @@ def update(agent: Agent, optimizer, args: Args, batch):
     direction = conjugate_gradient(product, -gradient, args.cg_steps)
     step = direction * (2 * args.max_kl / (direction @ product(direction))).sqrt()
     with torch.no_grad():
-        for share in [0.8**trial for trial in range(10)] + [0.0]:  # 0: the step is refused
+        for share in [0.8**trial for trial in range(10)] + [0.0]:  # 0: refused, as a NaN is
             nn.utils.vector_to_parameters(start + share * step if share else start, parameters)
             loss, policy = surrogate_loss(agent, args, *rows)
             kl = kl_divergence(old_policy, policy).sum(-1).mean()
