@@ -512,6 +512,31 @@ def test_atari_starts(monkeypatch, tmp_path, capsys):
     assert "of several games: BreakoutNoFrameskip-v4, Pong" in capsys.readouterr().err
 
 
+def test_atari_modes(monkeypatch, tmp_path, capsys):
+    """Would break: moves that are added up wrongly, draws that are not those of the power, a run of another file."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    modes = importlib.import_module("atari_modes")
+    monkeypatch.setattr(modes, "EPSILON", 0.0)
+    names = ("NOOP", "FIRE", "RIGHT", "LEFT", "RIGHTFIRE", "LEFTFIRE")
+    move = modes.moves([modes.Action[name] for name in names])
+    assert move.tolist() == [0, 0, 2, 3, 2, 3]
+    probs = torch.tensor([0.35, 0.0, 0.1, 0.2, 0.0, 0.35])
+    logits = probs.log().expand(20_000, 6)
+    shares = {}
+    torch.manual_seed(0)
+    for way in modes.WAYS:
+        chosen = modes.choose(logits, way, move)
+        shares[way] = chosen.bincount(minlength=6) / len(chosen)
+    assert shares["draws"] == pytest.approx(probs, abs=0.02)
+    assert shares["sharpened draws"] == pytest.approx(probs**4 / (probs**4).sum(), abs=0.02)
+    assert shares["likeliest action"][[0, 5]].sum() == 1 and shares["likeliest move"][3] == 1
+    monkeypatch.setattr(modes, "EPSILON", 1.0)
+    assert modes.choose(logits, "likeliest move", move).bincount(minlength=6).min() > 3000
+    with pytest.raises(SystemExit):
+        modes.main(modes.Args((tmp_path,)))
+    assert f"{tmp_path} is no finished run of ppo_atari.py" in capsys.readouterr().err
+
+
 def test_same_environments(monkeypatch):
     """Would break: copies of one environment that count as different; states that two seeds share and nobody sees."""
     monkeypatch.syspath_prepend(ROOT / "benchmarks")

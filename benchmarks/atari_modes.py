@@ -1,0 +1,111 @@
+"""What a trained policy is worth by draws, and by less and less of them.
+
+    python benchmarks/atari_modes.py runs/PongNoFrameskip-v4__* --output benchmarks/atari_modes.csv
+
+The same weights play in four ways, from starts that neither training nor its evaluations have: by draws from the
+policy; by draws from p ** 4, which has less entropy; by the likeliest action; and by the likeliest move, an action's
+probability added to that of the same move with FIRE, which does nothing in Pong while the ball is in play. All but the
+first with 1 % random actions, as the greedy evaluation of ppo_atari.py. Prints a Markdown table of mean returns.
+"""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import torch
+import tyro
+from ale_py import Action
+from torch.distributions import Categorical
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
+from common import ROOT, check, load, read_json, writing  # noqa: E402
+from compare import markdown  # noqa: E402
+from results import Row, export  # noqa: E402
+
+WAYS = ("draws", "sharpened draws", "likeliest action", "likeliest move")
+EPSILON = 0.01  # of random actions, but for draws
+SHARPER = 4.0  # the power
+
+
+@dataclass
+class Args:
+    runs: tyro.conf.Positional[tuple[Path, ...]]  # finished run folders of ppo_atari.py
+    games: int = 30  # of each way, in as many environments
+    output: Path | None = None  # a CSV of every way's mean, in long format
+
+
+def moves(actions: list[Action]) -> torch.Tensor:
+    """Of each action the first one that is the same move without FIRE, (n,)."""
+    names = [action.name.replace("FIRE", "") or "NOOP" for action in actions]
+    return torch.tensor([names.index(name) for name in names])
+
+
+def choose(logits: torch.Tensor, way: str, move: torch.Tensor) -> torch.Tensor:
+    """Actions (n,) of logits (n, actions), by one of WAYS."""
+    if way == "likeliest move":
+        probs = torch.zeros_like(logits).index_add(1, move, logits.softmax(-1))
+        logits = probs.log()  # -inf for the action with FIRE
+    if way.startswith("likeliest"):
+        action = logits.argmax(-1)
+    else:
+        power = SHARPER if way == "sharpened draws" else 1.0
+        action = Categorical(logits=power * logits).sample()
+    explores = torch.rand(len(action)) < EPSILON * (way != "draws")
+    return torch.where(explores, torch.randint(logits.shape[1], action.shape), action)
+
+
+@torch.inference_mode()
+def play(algo, agent, way: str, games: int, seed: int) -> np.ndarray:
+    """Returns (games,) of whole games, each environment's first."""
+    envs, obs = algo.make_envs(agent.args, games, seed)
+    move = moves(envs.env.ale.get_action_set())
+    returns, running = np.zeros(games), np.ones(games, bool)
+    torch.manual_seed(seed)
+    for _ in range(agent.args.eval_max_steps):
+        logits = agent.actor(agent.features(torch.from_numpy(obs)))
+        obs, reward, terminated, truncated, _ = envs.step(choose(logits, way, move).numpy())
+        returns += np.where(running, reward, 0.0)
+        running &= ~(terminated | truncated)
+        if not running.any():
+            break
+    envs.close()
+    return returns
+
+
+def load_agent(algo, run: Path):
+    """The run's agent, and its summary."""
+    summary = read_json(run / "summary.json")
+    check(summary.get("algo") == "ppo_atari", f"{run} is no finished run of ppo_atari.py")
+    saved = torch.load(run / "checkpoint.pt", map_location="cpu", weights_only=True)
+    args = algo.Args(**saved["args"])
+    actions = gym.make(args.env_id).action_space
+    agent = algo.Agent(actions, args, summary["precision"]).to(memory_format=torch.channels_last)
+    agent.load_state_dict(saved["agent"])
+    return agent, summary
+
+
+def main(args: Args) -> None:
+    algo, lines, rows = load(ROOT / "algos" / "ppo_atari.py"), [], []
+    for run in args.runs:
+        agent, summary = load_agent(algo, run)
+        name, seed = summary["args"]["exp_name"], summary["seed"]
+        start = seed * 10_007 % 2**30 + 2**29  # neither training's nor its evaluations' starts
+        line = {"exp_name": name, "seed": seed}
+        for way in WAYS:
+            print(f"{name} {seed}: {way}", end=" ", file=sys.stderr, flush=True)
+            returns = play(algo, agent, way, args.games, start)
+            print(f"{returns.mean():.1f} +- {returns.std():.1f}", file=sys.stderr)
+            line[way] = float(returns.mean())
+            key = name, summary["env_id"], seed, summary["global_step"]
+            rows.append(Row(*key, way, line[way], summary["commit"]))
+        lines.append(line)
+    print(markdown(lines))
+    if args.output:
+        with writing():
+            export(args.output, rows)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Args, description=__doc__))
