@@ -54,7 +54,8 @@ SIDES = {  # exp_name: what the figure calls it, its colour
     "sb3_ppo-sbx-zoo": ("SBX, RL-Zoo's settings", "#009E73"),
     "ppo_atari-fast": ("plainrl, fast setting", "#0072B2"),
     "ppo_atari-fast-h200": ("plainrl, fast setting, H200 and four cores", "#E69F00"),
-    "ppo_atari-fast-pong": ("plainrl, fast setting", "#0072B2"),
+    "ppo_atari-fast-pong-4m": ("plainrl, fast setting", "#0072B2"),
+    "ppo_atari-fast-pong": ("plainrl, the rate falling within 2.5M steps", "#56B4E9"),
     "sb3_atari-ppo-fast": ("Stable-Baselines3, fast setting", "#D55E00"),
     "sb3_atari-ppo-minutes": ("Stable-Baselines3, published settings", "#999999"),
 }

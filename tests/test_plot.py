@@ -1481,7 +1481,7 @@ def test_first_table_of_atari():
         ("atari", breakout, "ppo_atari"),
         ("atari", breakout, "dqn_atari"),
         ("breakout_a2c", breakout, "a2c_atari-small-eps"),
-        ("pong_fast", pong, "ppo_atari-fast-pong"),
+        ("pong_fast", pong, "ppo_atari-fast-pong-4m"),
         None,  # test_pong_of_the_page
         ("pong_a2c", pong, "a2c_atari-small-eps"),
         ("atari", pong, "dqn_atari"),
@@ -1528,7 +1528,7 @@ def test_what_to_expect_of_atari():
         "Pong, PPO fast, 3 runs": ["pong_fast"],
     }
     algos = {"breakout_fast": "ppo_atari-fast", "atari": "dqn_atari"}
-    algos["pong_fast"] = "ppo_atari-fast-pong"
+    algos["pong_fast"] = "ppo_atari-fast-pong-4m"
     for label, names in sources.items():
         runs, seconds = [], []
         for name in names:
@@ -1553,11 +1553,10 @@ def test_what_to_expect_of_atari():
             assert cell == " to ".join(spread)
 
 
-def lines_over_minutes(runs: list[dict], sides) -> list[str]:
-    """The rows of docs/atari.md's tables of minutes: ours, stable-baselines3 with the same, and as published."""
-    labels = ("ours, fast setting", "stable-baselines3, fast setting")
+def lines_over_minutes(runs: list[dict], sides: dict[str, str]) -> list[str]:
+    """The rows of docs/atari.md's tables of minutes, {label: exp_name}."""
     lines = []
-    for label, side in zip((*labels, "stable-baselines3, published settings"), sides):
+    for label, side in sides.items():
         seeds = {run["seed"]: run for run in runs if run["exp_name"] == side}
         here = [run["minutes"] for run in seeds.values()]
         spread = f" ({min(here):.1f} to {max(here):.1f})" if len(here) > 1 else ""
@@ -1569,30 +1568,60 @@ def lines_over_minutes(runs: list[dict], sides) -> list[str]:
     return lines
 
 
+PEERS = {
+    "stable-baselines3, fast setting": "sb3_atari-ppo-fast",
+    "stable-baselines3, published settings": "sb3_atari-ppo-minutes",
+}
+
+
+def listed(seeds: dict, form: str = ".1f") -> str:
+    """Values by seed as a page has them: 1, 2 and 3."""
+    texts = [f"{value:{form}}" for _, value in sorted(seeds.items())]
+    return f"{', '.join(texts[:-1])} and {texts[-1]}"
+
+
 def test_fast_setting_of_pong():
     """Would break: returns or minutes of Pong's fast setting that its runs do not give; a command of another one."""
     page = " ".join((ROOT / "docs/atari.md").read_text().split())
     rows = list(results.read_csv(ROOT / "benchmarks/results/pong_fast.csv"))
     names = ("eval_return_mean", "eval_greedy_mean", "train_return_last100")
-    key = "PongNoFrameskip-v4", "ppo_atari-fast-pong"
-    scores = [results.finals_of(rows, name)[key] for name in names]
-    texts = (", ".join(f"{x:.1f}" for _, x in sorted(side.items())) for side in scores)
-    assert "the three have {} by draws, {} greedily and {} in training".format(*texts) in page
+    game, fast, short = "PongNoFrameskip-v4", "ppo_atari-fast-pong-4m", "ppo_atari-fast-pong"
+    words = "have {} by draws, {} greedily and {} in training"
+    for start, side in (("after 4M steps, the three ", fast), ("them, they ", short)):
+        scores = [listed(results.finals_of(rows, name)[game, side]) for name in names]
+        assert start + words.format(*scores) in page
+    draws = results.finals_of(rows, names[0])[game, fast]
+    assert f"After 4M steps it has {listed(draws)} by draws; CleanRL publishes 20.4" in page
+    half = [
+        {row.seed: row.value for row in rows if row[:2] == (fast, game) and row.metric == name
+         and 2_500_000 <= row.step < 2_600_000}
+        for name in ("eval/greedy_return", "eval/episodic_return")
+    ]  # fmt: skip
+    assert f"it has {listed(half[0])} where draws have {listed(half[1])}." in page
     runs = time_to_return.read_csv(ROOT / "benchmarks/time_to_return_pong.csv")
-    sides = ("ppo_atari-fast-pong", "sb3_atari-ppo-fast", "sb3_atari-ppo-minutes")
+    sides = {"ours, fast setting": fast, "ours, the rate falling within 2.5M steps": short} | PEERS
     for line in lines_over_minutes(runs, sides):
         assert line in page
-    mine = [run for run in runs if run["exp_name"] == sides[0]]
-    there = sorted(run["minutes"] for run in mine if run["reached"])
-    peers = [run for run in runs if run["exp_name"] == sides[2]]
-    peers += [
+    by_side = defaultdict(dict)
+    for run in runs:
+        by_side[run["exp_name"]][run["seed"]] = run
+    mine, published = by_side[fast], by_side[PEERS["stable-baselines3, published settings"]][1]
+    there = {seed: run["minutes"] for seed, run in mine.items()}
+    assert all(run["reached"] for run in mine.values())
+    assert f"of 18 after {listed(there, '.0f')} minutes on one core (three seeds)." in page
+    assert f"is at 18 after {published['minutes']:.0f} minutes (one seed).**" in page
+    times = published["minutes"] / np.median([*there.values()])
+    assert f"takes {times:.1f} times our median." in page
+    steps = listed({seed: run["steps"] / 1e6 for seed, run in mine.items()})
+    assert f"It needs {published['steps'] / 1e6:.1f} million steps, ours {steps}." in page
+    other = [
         run
         for run in time_to_return.read_csv(ROOT / "benchmarks/time_to_return_atari.csv")
-        if run["exp_name"] == sides[2]
+        if run["exp_name"] == published["exp_name"]
     ]
-    paces = [f"{run['steps'] / run['minutes'] / 60:.0f}" for run in peers]
+    paces = [f"{run['steps'] / run['minutes'] / 60:.0f}" for run in (published, *other)]
     assert f"made {paces[1]} steps/s here, {paces[0]} on [Pong]" in page
-    slow = peers[1]["steps"] / (peers[0]["steps"] / peers[0]["minutes"])
+    slow = other[0]["steps"] / (published["steps"] / published["minutes"])
     assert f"at {paces[0]} it would have taken {slow:.0f} minutes" in page
     with (ROOT / "benchmarks/results/speed_atari.csv").open() as file:
         rounds = [
@@ -1601,27 +1630,22 @@ def test_fast_setting_of_pong():
             if (row["exp_name"], row["metric"]) == ("PPO sb3-1-thread", "sps")
         ]
     assert f"with one thread of two cores {np.median(rounds):.0f} in the [table" in page
-    steps = [f"{run['steps'] / 1e6:.1f}M" for run in [*peers[:1], *mine] if run["reached"]]
-    assert f"It needs {steps[0]} steps, ours {' and '.join(sorted(steps[1:]))}: in" in page
-    (published,) = (run["minutes"] for run in runs if run["exp_name"] == sides[2])
-    assert f"with the published settings needs {published:.0f} (one seed).**" in page
-    times = published / np.median([run["minutes"] for run in mine])
-    assert f"takes {times:.1f} times our median." in page
     rows = list(results.read_csv(ROOT / "benchmarks/results/atari.csv"))
-    peer = [results.finals_of(rows, name)[key[0], sides[2]][1] for name in (names[2], names[0])]
+    key = game, published["exp_name"]
+    peer = [results.finals_of(rows, name)[key][1] for name in (names[2], names[0])]
     assert "with {:.1f} in training and {:.1f} in 30 games by draws.".format(*peer) in page
-    (other,) = results.finals_of(rows, "eval_return_mean")[key[0], "ppo_atari-fast"].values()
-    assert f"had failed here: {other:.1f} by draws after 2.5M steps" in page
-    (late,) = (run["seed"] for run in runs if run["exp_name"] == key[1] and not run["reached"])
-    assert f"seed {late} ends at {scores[2][late]:.0f}. stable-baselines3" in page
-    assert "18 after {:.0f} and {:.0f} minutes on one core in two of three".format(*there) in page
-    at_5 = defaultdict(list)
-    for run in runs:
-        minutes = time_to_return.time_to(5, run["curve"], time_to_return.GAMES)[1] / 60
-        at_5[run["exp_name"]].append(minutes)
-    (theirs,), mine = at_5["sb3_atari-ppo-fast"], at_5["ppo_atari-fast-pong"]
-    words = f"is at 5 after {theirs:.1f} minutes, ours after {min(mine):.1f} to {max(mine):.1f};"
-    assert words in page
+    (failed,) = results.finals_of(rows, "eval_return_mean")[game, "ppo_atari-fast"].values()
+    assert f"had failed here: {failed:.1f} by draws after 2.5M steps" in page
+    at_5 = {
+        side: {
+            seed: time_to_return.time_to(5, run["curve"], time_to_return.GAMES)[1] / 60
+            for seed, run in seeds.items()
+        }
+        for side, seeds in by_side.items()
+    }
+    theirs, ours = at_5["sb3_atari-ppo-fast"][1], at_5[short].values()
+    words = f"is at 5 after {theirs:.1f} minutes, ours with that rate after {min(ours):.1f} to"
+    assert f"{words} {max(ours):.1f};" in page
     flags = load(ROOT / "benchmarks" / "speed.py").FAST_PONG
     spelt = (
         "--num-envs {num_envs} --update-epochs {update_epochs} --num-minibatches {num_minibatches}"
@@ -1630,7 +1654,32 @@ def test_fast_setting_of_pong():
         **flags
     )
     assert flags["learning_rate"] == 5e-4 and not flags["clip_vloss"]
-    assert spelt in page and spelt in (ROOT / "scripts/atari_minutes.sh").read_text()
+    script = (ROOT / "scripts/atari_minutes.sh").read_text()
+    assert (
+        spelt in page and spelt in script and "tag=fast-pong-4m steps=${STEPS:-4000000}" in script
+    )
+
+
+def test_draws_of_pong():
+    """Would break: a row of docs/atari-leads.md's tables of Pong that the runs do not give."""
+    page = (ROOT / "docs/atari-leads.md").read_text()
+    game, fast = "PongNoFrameskip-v4", "ppo_atari-fast-pong-4m"
+    modes = list(results.read_csv(ROOT / "benchmarks/atari_modes.csv"))
+    ways = load(ROOT / "benchmarks" / "atari_modes.py").WAYS
+    for seed in (1, 2, 3):
+        values = [results.finals_of(modes, way)[game, fast][seed] for way in ways]
+        assert f"| seed {seed} | {' | '.join(f'{value:.1f}' for value in values)} |\n" in page
+    rows = list(results.read_csv(ROOT / "benchmarks/results/pong_fast.csv"))
+    rows += results.read_csv(ROOT / "benchmarks/results/pong_bonus.csv")
+    lines = {"at 4M steps": fast, "500,000 more, bonus 0.01": f"{fast}-ent-coef=0.01"}
+    lines |= {"500,000 more, no bonus": f"{fast}-ent-coef=0.0"}
+    for label, name in lines.items():
+        draws, greedy = (
+            results.finals_of(rows, metric)[game, name]
+            for metric in ("eval_return_mean", "eval_greedy_mean")
+        )
+        cells = [f"{draws[seed]:.1f} ({greedy[seed]:.1f})" for seed in (1, 2, 3)]
+        assert f"| {label} | {' | '.join(cells)} |\n" in page
 
 
 def test_fast_setting_of_atari():
@@ -1653,9 +1702,9 @@ def test_fast_setting_of_atari():
     runs = time_to_return.read_csv(ROOT / "benchmarks/time_to_return_atari.csv")
     for run in runs:
         minutes[run["exp_name"]].append(run["minutes"])
-    sides = ("ppo_atari-fast", "sb3_atari-ppo-fast", "sb3_atari-ppo-minutes")
+    sides = ("ppo_atari-fast", *PEERS.values())
     ours, fast, published = (np.median(minutes[side]) for side in sides)
-    for line in lines_over_minutes(runs, sides):
+    for line in lines_over_minutes(runs, {"ours, fast setting": sides[0]} | PEERS):
         assert line in page
     at_20 = defaultdict(list)
     for run in runs:
@@ -1672,6 +1721,12 @@ def test_fast_setting_of_atari():
     words = f"{spread}; stable-baselines3 (float32, one seed each)"
     words += f" after {published:.0f} with the published settings, more than {int(fast)} with"
     assert f"{words} the fast" in readme
+    pong = time_to_return.read_csv(ROOT / "benchmarks/time_to_return_pong.csv")
+    there = [run["minutes"] for run in pong if run["exp_name"] == "ppo_atari-fast-pong-4m"]
+    theirs = {run["exp_name"]: run["minutes"] for run in pong}
+    words = f"return of 18 takes ours {min(there):.0f} to {max(there):.0f} minutes, theirs "
+    words += f"{theirs[sides[2]]:.0f} and more than {int(theirs[sides[1]])}"
+    assert words in readme
     words = f"{spread} (three seeds). stable-baselines3 needs more than {int(fast)} with the same "
     assert f"{words}setting, {published:.0f} with the published ones (one seed each)." in page
     atari = defaultdict(dict)

@@ -201,7 +201,7 @@ def test_published_tables(capsys):
     page = (ROOT / "docs/results.md").read_text()
     tables = [f"| task{table}".partition("\n\n")[0] for table in page.split("| task, training")[1:]]
     others = dict.fromkeys(("faster_machine", "atari", "pong"))
-    names = {"atari": "ppo_atari-fast", "pong": "ppo_atari-fast-pong"}
+    names = {"atari": "ppo_atari-fast", "pong": "ppo_atari-fast-pong-4m"}
     for name, shown in (others | {"": tables[0], "peers": tables[1]}).items():
         ours = names.get(name, "ppo_continuous")
         name = f"time_to_return_{name}".rstrip("_") + ".csv"
