@@ -261,7 +261,8 @@ def main(options: Options) -> None:
     wrong = [side for side in options.sides if side not in known]
     check(not wrong, f"--sides: {', '.join(wrong)} not among {', '.join(known)}")
     shown = options.sides or tuple(known)
-    check(options.ours in shown, f"--ours {options.ours} is not among {', '.join(shown)}")
+    there = options.ours in shown or options.sides
+    check(there, f"--ours {options.ours} is not among {', '.join(shown)}")
     runs = [run for run in runs if run["exp_name"] in shown]
     print("\n".join(table(runs, options.ours)))
     with writing():

@@ -252,7 +252,9 @@ def retest(options: Options, common: list[str], tuner: Tuner) -> int:
         words += [*map(str, seeds), "--tag", tag, "--", *common, *flags]
         lines.append(shlex.join(words))
     jobs.write_text("\n".join(lines) + "\n")
-    status = sweep.main(sweep_options(options, seeds=("1",), jobs=jobs, runs_dir=folder), [])
+    status = sweep.main(
+        sweep_options(options, seeds=("1",), env_ids=(), jobs=jobs, runs_dir=folder), []
+    )
     if not status:
         print(report.write_retest(options, best, tuner.scales, seeds), end="")
     return status

@@ -820,7 +820,7 @@ def test_grid_of_flags_that_go_together(folder):
 def test_jobs_in_one_queue(folder):
     """Would break: a line's flags that reach another line's runs; seeds that wait for all of an earlier line's."""
     Path("second.py").write_text(FAKE)
-    jobs = sweep.expand(replace(options(), jobs=Path("list")), ["--delay", "0.5"], JOBS)
+    jobs = sweep.expand(replace(options(env_ids=()), jobs=Path("list")), ["--delay", "0.5"], JOBS)
     names = [(job.args["exp_name"], job.args["env_id"], job.args["seed"]) for job in jobs]
     assert names == [("fake", "Toy", 1), ("fake", "Other", 1), ("second-t", "Toy", 1),
                      ("second-t-lr=0.7", "Toy", 1), ("fake", "Toy", 2), ("fake", "Other", 2)]  # fmt: skip
