@@ -4,8 +4,8 @@
 
 The same weights play in four ways, from starts that neither training nor its evaluations have: by draws from the
 policy; by draws from p ** 4, which has less entropy; by the likeliest action; and by the likeliest move, an action's
-probability added to that of the same move with FIRE, which does nothing in Pong while the ball is in play. All but the
-first with 1 % random actions, as the greedy evaluation of ppo_atari.py. Prints a Markdown table of mean returns.
+probability added to that of the same move with FIRE, played without FIRE. All but the first with 1 % random actions, as
+the greedy evaluation of ppo_atari.py. Prints a Markdown table of mean returns.
 """
 
 import sys
