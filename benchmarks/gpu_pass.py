@@ -40,12 +40,10 @@ import torch
 import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-from common import ROOT, check, commit_of, load, one_line, read_json  # noqa: E402
+from common import ROOT, check, commit_of, load, num_cores, one_line, read_json  # noqa: E402
 from results import read_scalars  # noqa: E402
 
-# Those of this process: on Linux taskset may leave it some of the machine's.
-AFFINITY = getattr(os, "sched_getaffinity", None)
-CORES = len(AFFINITY(0)) if AFFINITY else os.cpu_count() or 1
+CORES = num_cores()
 # Part: seconds that must be left for one of its cases to begin
 PARTS = {"train": 40, "agree": 30, "agree compiled": 60, "resume": 40, "agree ranks": 30}
 PARTS |= {"train ranks": 40, "speed": 20, "speed peer": 30, "speed compiled": 50}

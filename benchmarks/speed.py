@@ -31,7 +31,7 @@ from typing import Literal
 import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-from common import ROOT, check  # noqa: E402
+from common import ROOT, check, num_cores  # noqa: E402
 
 RSS_UNITS = 2**20 if sys.platform == "darwin" else 2**10  # of ru_maxrss, in a MiB
 PACKAGES = ("torch", "numpy", "gymnasium", "envpool", "stable-baselines3", "sbx-rl", "jax")
@@ -129,11 +129,6 @@ def with_activation(settings: dict, side: str) -> dict:
 
         kwargs["activation_fn"] = getattr(torch.nn, name)
     return settings | {"policy_kwargs": kwargs}
-
-
-def num_cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def is_atari(env_id: str) -> bool:

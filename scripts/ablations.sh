@@ -22,4 +22,4 @@ lines() {
   echo "--scripts algos/ppo_squashed.py $run --tag short --grid ent-coef=0,0.01,0.05 -- $flags"
   echo "--scripts '$runs/patched/uncorrected_squash.py' $run --tag short --grid ent-coef=0.01,0.05 -- $flags"
 }
-lines | python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --runs-dir "$runs" "$@" --jobs -
+lines | python scripts/sweep.py --workers "${WORKERS:-0}" --runs-dir "$runs" "$@" --jobs -

@@ -12,7 +12,7 @@ done
 
 run="--env-ids envs:ArmReach-v0 --seeds ${SEEDS:-1-10}" few="--env-ids envs:ArmReach-v0 --seeds ${SEEDS:-1-3}"
 icm="--scripts algos/ppo_icm.py" short="--total-timesteps 300000"
-python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --device "${DEVICE:-auto}" --runs-dir "$runs" "$@" --jobs - <<JOBS
+python scripts/sweep.py --workers "${WORKERS:-0}" --device "${DEVICE:-auto}" --runs-dir "$runs" "$@" --jobs - <<JOBS
 --scripts algos/ppo_continuous.py algos/ppo_rnd.py algos/ppo_icm.py '$runs/mistakes/rnd_any_dimension.py' $run -- $short
 --scripts algos/ppo_rnd.py $run --tag no-bonus -- $short --int-coef 0 --ext-coef 1
 --scripts $(printf "'$runs/mistakes/%s.py' " "${mistakes[@]}") $few -- $short

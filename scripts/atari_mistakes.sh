@@ -9,5 +9,5 @@ for name in done_cleared clip_around_return no_frame_skip; do
 done
 
 python scripts/sweep.py --scripts algos/ppo_atari.py "$runs"/mistakes/{done_cleared,clip_around_return,no_frame_skip}.py \
-  --env-ids PongNoFrameskip-v4 --seeds ${SEEDS:-1-3} --workers "${WORKERS:-$(nproc)}" --device "${DEVICE:-auto}" \
+  --env-ids PongNoFrameskip-v4 --seeds ${SEEDS:-1-3} --workers "${WORKERS:-0}" --device "${DEVICE:-auto}" \
   --runs-dir "$runs" "$@" -- --total-timesteps "${TIMESTEPS:-2500000}" --torch-threads 1

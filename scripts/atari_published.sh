@@ -13,7 +13,7 @@ flags="--total-timesteps ${TIMESTEPS:-500000} --torch-threads 1"
 replay="--buffer-size 100000"
 ours="--device ${DEVICE:-cpu} --precision ${PRECISION:-float32}" small="--rms-eps 1e-8"
 
-python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --runs-dir "${RUNS:-runs}" "$@" --jobs - <<JOBS
+python scripts/sweep.py --workers "${WORKERS:-0}" --runs-dir "${RUNS:-runs}" "$@" --jobs - <<JOBS
 $gradient algos/ppo_atari.py -- $flags $ours --no-clip-vloss
 $gradient benchmarks/sb3_atari.py --tag ppo -- $flags --algo PPO
 $gradient algos/a2c_atari.py -- $flags $ours

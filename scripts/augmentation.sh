@@ -21,4 +21,4 @@ weight() { # the authors' 0.1: on raw advantages, with the scale held, and on st
 }
 
 for part in ${PARTS:-files weight}; do "$part"; done |
-  python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --device "${DEVICE:-auto}" --runs-dir "$runs" "$@" --jobs -
+  python scripts/sweep.py --workers "${WORKERS:-0}" --device "${DEVICE:-auto}" --runs-dir "$runs" "$@" --jobs -

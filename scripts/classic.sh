@@ -10,7 +10,7 @@ three=${SEEDS:-21-23}
 variant=benchmarks.cartpole_pixels
 first="--num-steps 64 --num-minibatches 2 --update-epochs 10 --activation SiLU --init-std 1 --norm-adv --vf-coef 0.5" # first defaults
 
-python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --device "${DEVICE:-auto}" --runs-dir "${RUNS:-runs}" \
+python scripts/sweep.py --workers "${WORKERS:-0}" --device "${DEVICE:-auto}" --runs-dir "${RUNS:-runs}" \
   "$@" --jobs - <<JOBS
 --scripts algos/ppo.py --seeds $seeds --env-ids CartPole-v1
 --scripts algos/dqn.py --seeds $seeds --env-ids CartPole-v1 --grid loss=mse,huber

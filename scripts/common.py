@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,12 @@ def check(ok, message: str, status: int = 2) -> None:
     if not ok:
         print(f"{Path(sys.argv[0]).name}: {message}", file=sys.stderr)
         raise SystemExit(status)
+
+
+def num_cores() -> int:
+    """Cores this process may use; on Linux `taskset` may leave it some of the machine's."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def one_line(error: BaseException | str) -> str:

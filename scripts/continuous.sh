@@ -12,7 +12,7 @@ horizon="--scripts algos/ppo_continuous.py --tag horizon --env-ids LunarLanderCo
 horizon="$horizon -- --gamma 0.999 --gae-lambda 0.98"
 rpo="--scripts algos/rpo_continuous.py --env-ids BipedalWalker-v3 Pendulum-v1 $seeds"
 
-python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --device "${DEVICE:-auto}" --runs-dir "${RUNS:-runs}" \
+python scripts/sweep.py --workers "${WORKERS:-0}" --device "${DEVICE:-auto}" --runs-dir "${RUNS:-runs}" \
   "$@" --jobs - <<JOBS
 --scripts algos/ppo_continuous.py --env-ids ${TASKS:-$chosen_on $untouched} $seeds
 $([ "${TASKS:-}" ] || echo "$horizon")

@@ -14,4 +14,4 @@ lines() {
     echo "--scripts algos/ppo_rnd.py --tag no-bonus $run --int-coef 0 --ext-coef 1"
   done
 }
-lines | python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --runs-dir "${RUNS:-runs}" "$@" --jobs -
+lines | python scripts/sweep.py --workers "${WORKERS:-0}" --runs-dir "${RUNS:-runs}" "$@" --jobs -

@@ -8,7 +8,7 @@ published="--num-envs 1 --num-steps 2048 --num-minibatches 32 --update-epochs 10
 published="$published --clip-vloss --activation Tanh --init-std 1 --norm-adv --vf-coef 0.5 --device ${DEVICE:-auto}"
 both="--tag published --env-ids $tasks"
 
-python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --runs-dir "${RUNS:-runs}" \
+python scripts/sweep.py --workers "${WORKERS:-0}" --runs-dir "${RUNS:-runs}" \
   "$@" --jobs - <<JOBS
 $both --scripts algos/ppo_continuous.py --seeds ${SEEDS:-1-5} -- --total-timesteps 1000000 $published
 $both --scripts benchmarks/sb3_ppo.py --seeds ${PEER_SEEDS:-1-2} -- --total-timesteps 1000000 --settings cleanrl

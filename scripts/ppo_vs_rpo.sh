@@ -13,7 +13,7 @@ first="--num-steps 64 --num-minibatches 2 --update-epochs 10 --learning-rate 2e-
 first="$first --init-std 1 --norm-adv --vf-coef 0.5"
 short="--total-timesteps 400000 $first" medium="--total-timesteps 1000000 $first" long="--total-timesteps 3000000 $first"
 
-python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --device "${DEVICE:-auto}" --runs-dir "${RUNS:-runs}" \
+python scripts/sweep.py --workers "${WORKERS:-0}" --device "${DEVICE:-auto}" --runs-dir "${RUNS:-runs}" \
   "$@" --jobs - <<JOBS
 $both $pendulum -- $short
 $both $walker -- $long

@@ -8,7 +8,7 @@ both="--scripts algos/ppo_continuous.py algos/rpo_continuous.py --tag paper --gr
 paper="--num-envs 1 --num-steps 2048 --num-minibatches 32 --update-epochs 10 --learning-rate 3e-4 --gamma 0.99"
 paper="$paper --clip-vloss --activation Tanh --init-std 1 --norm-adv --vf-coef 0.5 --env-backend gymnasium"
 
-python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --device "${DEVICE:-auto}" --runs-dir "${RUNS:-runs}" \
+python scripts/sweep.py --workers "${WORKERS:-0}" --device "${DEVICE:-auto}" --runs-dir "${RUNS:-runs}" \
   "$@" --jobs - <<JOBS
 $both --env-ids Pendulum-v1 --seeds ${SEEDS:-1-10} -- --total-timesteps ${TIMESTEPS:-500000} $paper
 $both --env-ids BipedalWalker-v3 --seeds ${SEEDS:-1-5} -- --total-timesteps ${TIMESTEPS:-1000000} $paper

@@ -102,4 +102,4 @@ if [ "$parts" = all ]; then
   parts="pendulum standardised discount together short three clipped wide fixed robust distributions tasks later"
 fi
 jobs="$(set -e; for part in $parts; do "$part"; done)" # a patch that does not apply ends it here
-python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --runs-dir "$runs" "$@" --jobs - <<< "$jobs"
+python scripts/sweep.py --workers "${WORKERS:-0}" --runs-dir "$runs" "$@" --jobs - <<< "$jobs"

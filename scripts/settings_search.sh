@@ -37,5 +37,5 @@ lines() {
   done
 }
 jobs="$(set -e; lines)" # an unknown candidate ends it here
-python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --device "${DEVICE:-auto}" --runs-dir "${RUNS:-runs}" \
+python scripts/sweep.py --workers "${WORKERS:-0}" --device "${DEVICE:-auto}" --runs-dir "${RUNS:-runs}" \
   "$@" --jobs - <<< "$jobs"

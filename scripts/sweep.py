@@ -32,11 +32,11 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import tyro
-from common import KEYS, check, declared, has_args, has_text, one_line, read_json
+from common import KEYS, check, declared, has_args, has_text, num_cores, one_line, read_json
 from sweeping import clusters
 from sweeping.plan import Job, Plan, cut, expand
 from tqdm import tqdm
@@ -51,7 +51,7 @@ GRACE = 120  # seconds in which a run that is to end can save its checkpoint
 @dataclass
 class Options(Plan):
     jobs: Path | None = None  # a file of further plans, one a line; - is the standard input
-    workers: int = 1  # runs at a time on this machine; a cluster takes as many as it has room for
+    workers: int = 1  # runs at a time on this machine, 0: one a core; a cluster: as it has room
     runs_dir: Path = Path("runs")  # holds the run folders, and logs/ with the output of every run
     device: str = ""  # handed on to every run; several GPUs are dealt out to the workers in turn
     timeout: float = 0.0  # minutes after which a run is ended and counts as failed; 0: never
@@ -237,8 +237,7 @@ def environment(threads: int, slot: int = 0, gpus: list[str] | None = None) -> d
 
 def local_runner(options: Options, jobs: list[Job], stop: list[int]) -> Callable:
     """run(job, slot, resume, held) -> exit status of the run, in a process here."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    threads, gpus = max(1, cores // options.workers), []
+    threads, gpus = max(1, num_cores() // options.workers), []
     if any(job.args.get("device", "cpu") != "cpu" for job in jobs):
         import torch
 
@@ -480,7 +479,9 @@ def main(options: Options, common: list[str]) -> int:
     runs_dir, stop = options.runs_dir, []
     if options.status:
         return status(runs_dir)
-    check(options.workers > 0, f"--workers must be positive, not {options.workers}")
+    check(options.workers >= 0, f"--workers must not be negative, as {options.workers} is")
+    check(options.workers or not options.slurm, "--slurm: say how many --workers a task has")
+    options = replace(options, workers=options.workers or num_cores())
     check(options.retries >= 0, f"--retries must not be negative, as {options.retries} is")
     check(options.timeout >= 0, f"--timeout must not be negative, as {options.timeout} is")
     lines = ""

@@ -22,4 +22,4 @@ raw-observations --no-norm-obs
 limit-as-end --no-bootstrap-truncation
 CASES
 }
-lines | python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --runs-dir "${RUNS:-runs}" "$@" --jobs -
+lines | python scripts/sweep.py --workers "${WORKERS:-0}" --runs-dir "${RUNS:-runs}" "$@" --jobs -

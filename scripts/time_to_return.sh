@@ -30,4 +30,4 @@ lines() {
   done
 }
 jobs="$(set -e; lines)"
-python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --runs-dir "${RUNS:-runs}" "$@" --jobs - <<< "$jobs"
+python scripts/sweep.py --workers "${WORKERS:-0}" --runs-dir "${RUNS:-runs}" "$@" --jobs - <<< "$jobs"

@@ -32,4 +32,4 @@ lines() {
     fi
   done
 }
-lines | python scripts/sweep.py --workers "${WORKERS:-$(nproc)}" --runs-dir "$runs" "$@" --jobs -
+lines | python scripts/sweep.py --workers "${WORKERS:-0}" --runs-dir "$runs" "$@" --jobs -

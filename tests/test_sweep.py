@@ -233,7 +233,8 @@ BAD = [
     ("fake.py", {"seeds": ("one",)}, [], "--seeds one"),
     ("fake.py", {"seeds": ("3-1",)}, [], "--seeds 3-1"),
     ("fake.py", {"tag": "a/b"}, [], "--tag a/b"),
-    ("fake.py", {"workers": 0}, [], "--workers"),
+    ("fake.py", {"workers": -1}, [], "--workers must not be negative"),
+    ("fake.py", {"workers": 0, "slurm": 2}, [], "--slurm: say how many --workers"),
     ("fake.py", {"env_ids": ()}, [], "nothing to run"),
     ("fake.py", {"ray": "127.0.0.1:9"}, [], "--ray 127.0.0.1:9 cannot be used"),
     (ALGOS / "ppo_continuous.py", {"env_ids": ("Pendlum-v1",)}, [], "--env-id Pendlum-v1"),
@@ -391,6 +392,16 @@ def test_variables_of_a_run(folder, monkeypatch, device, launcher, gpus):
         str(max(1, len(os.sched_getaffinity(0)) // 2))
     }
     assert {one["CUDA_VISIBLE_DEVICES"] for one in found} == gpus
+
+
+def test_a_worker_a_core(folder, monkeypatch):
+    """Would break: --workers 0, with which the shell scripts start, that leaves cores idle or runs one by one."""
+    monkeypatch.setattr(sweep, "num_cores", lambda: 3)
+    plan = options("fake.py", seeds=("1-3",), workers=0)
+    assert sweep.main(plan, ["--delay", "0.3"]) == 0
+    found = [json.loads(file.read_text()) for file in Path("runs").glob("*/summary.json")]
+    assert [one["variables"]["OMP_NUM_THREADS"] for one in found] == ["1", "1", "1"]
+    assert [line.split()[2] for line in journal()] == ["start"] * 3 + ["end"] * 3
 
 
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGTERM", "SIGINT"])
