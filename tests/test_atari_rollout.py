@@ -8,6 +8,7 @@ so global_step is 14, then 28. Rewards are 3 0 -2 5 0 1 -4 (times 2 where i = 1)
   second rollout: i = 0: 3;        i = 1: 12        means 15/2 and 11/2 (of the lengths 7 4)
 """
 
+import copy
 from types import SimpleNamespace
 
 import ale_py
@@ -206,20 +207,19 @@ def test_advantages_and_targets(small, record, flags):
 
 
 @files("ppo_atari")
-def test_stored_log_probabilities_are_those_of_the_draws(small, record):
+def test_stored_log_probabilities_are_those_of_the_draws(small, record, monkeypatch):
     """Would break: a log-probability of another action or under other weights."""
     agents = []
-    build = small.Agent.__init__
-
-    def keep(self, *args):
-        build(self, *args)
-        agents.append(self)
-
-    small.Agent.__init__ = keep
-    _, updates = record(learning_rate=1e-9)
-    for _, _, batch, *_ in updates:
-        _, logprob, *_ = agents[0].get_action_and_value(batch[0], batch[1])
-        torch.testing.assert_close(logprob, batch[2])
+    spy(monkeypatch, small, "update", lambda agent, *_: agents.append(copy.deepcopy(agent)))
+    _, updates = record(learning_rate=0.01)
+    assert len(agents) == len(updates) == 2
+    under = [
+        [agent.get_action_and_value(batch[0], batch[1])[1] for agent in agents]
+        for _, _, batch, *_ in updates
+    ]
+    for k, (_, _, batch, *_) in enumerate(updates):
+        torch.testing.assert_close(under[k][k], batch[2])
+        assert not torch.allclose(under[k][1 - k], batch[2])  # the weights can be told apart
 
 
 @pytest.fixture

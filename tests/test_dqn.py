@@ -3,7 +3,6 @@
 import itertools
 
 import gymnasium as gym
-import numpy as np
 import pytest
 import torch
 from conftest import files, run_folder, scalars, spy, tiny
@@ -118,15 +117,19 @@ def test_losses_are_those_of_the_updates(small, monkeypatch, tmp_path):
     returned, update = [], small.update
 
     def keep(*args):
-        returned.append(update(*args))
-        return returned[-1]
+        returned.append((len(FakeAtari.rows), update(*args)))
+        return returned[-1][1]
 
     monkeypatch.setattr(small, "update", keep)
-    small.train(tiny(small, tmp_path, num_envs=1, train_frequency=1, exploration_fraction=1.0))
+    flags = {"total_timesteps": 60, "checkpoint_frequency": 20, "exploration_fraction": 1.0}
+    small.train(tiny(small, tmp_path, num_envs=1, train_frequency=1, **flags))
     logged = scalars(run_folder(tmp_path))
-    means = torch.stack(returned).mean(0).tolist()
-    assert [logged[key][0][1] for key in ("losses/td_loss", "losses/q_values")] == pytest.approx(
-        means, rel=1e-5
-    )
-    assert logged["charts/epsilon"][0][1] == pytest.approx(1 - 0.99 * (27 - 8) / 28)
-    assert np.isfinite(means).all()
+    lines = [0, *(step for step, _ in logged["losses/td_loss"])]
+    assert lines == [0, 20, 40, 60]
+    for k, (before, line) in enumerate(itertools.pairwise(lines)):
+        made = [metrics for step, metrics in returned if before < step <= line]
+        means = torch.stack(made).mean(0).tolist()
+        found = [logged[key][k] for key in ("losses/td_loss", "losses/q_values")]
+        assert found == [(line, pytest.approx(mean, rel=1e-5)) for mean in means]
+        epsilon = 1 - 0.99 * (line - 1 - 8) / 60
+        assert logged["charts/epsilon"][k] == (line, pytest.approx(epsilon))

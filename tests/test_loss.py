@@ -13,9 +13,9 @@ SPACE = gym.spaces.Box(-1, 1, (ACTION_DIM,), np.float32)
 
 
 @pytest.fixture
-def algo():
-    """ppo_loss and update are one for all files of PPO (test_files.py)."""
-    return load("ppo_continuous")
+def algo(request):
+    """ppo_loss and update are one for all files of PPO (test_files.py); some tests name other files."""
+    return load(getattr(request, "param", "ppo_continuous"))
 
 
 class Idle(gym.Env):

@@ -78,8 +78,8 @@ def test_returns_without_the_rewards_of_reset_rows(tmp_path, monkeypatch, actors
 
 
 def test_every_observation_and_draw_is_the_parents(tmp_path, monkeypatch, actors):
-    """Two actions, observations in a dictionary, other flags. Would break: an order of rows or columns that
-    the curves of one toy do not show."""
+    """Two actions, ten observed numbers, other flags. Would break: an order of rows or columns that the curves of one
+    toy do not show."""
     kept = []
     for name in (PARENT, NAME):
         algo = load(name)

@@ -5,6 +5,7 @@ import inspect
 import json
 import os
 import pickle
+import random
 import time
 
 import numpy as np
@@ -81,9 +82,13 @@ def updates_of(monkeypatch, algo) -> list[tuple]:
 
 
 def test_resume_restores_weights_and_moments(every, monkeypatch, tmp_path):
-    """Would break: weights, a target network, moments, the scale of rewards or a clock that start afresh; a doubled
-    curve."""
+    """Would break: weights, a target network, moments, the scale of rewards or a clock that start afresh; draws that
+    were there before; a doubled curve."""
+    seeds = {"random": [], "numpy.random": [], "torch": []}
+    for module, name in ((random, "seed"), (np.random, "seed"), (torch, "manual_seed")):
+        spy(monkeypatch, module, name, lambda seed, to=seeds[module.__name__]: to.append(seed))
     every.train(tiny(every, tmp_path))
+    begun = {name: given.copy() for name, given in seeds.items()}
     run, seen = run_folder(tmp_path), updates_of(monkeypatch, every)
     saved, before = read_checkpoint(run), scalars(run)
     more = saved["global_step"] + 60
@@ -91,6 +96,8 @@ def test_resume_restores_weights_and_moments(every, monkeypatch, tmp_path):
     args = tiny(every, tmp_path, resume=str(run), total_timesteps=more)
     summary = every.train(args)
     assert 1000 < summary["wall_time_s"] < 2000
+    for name, given in begun.items():
+        assert given and seeds[name][len(given)] not in given, name
     agent, optimizer, target = seen[0]
     changed = {key for key in agent if not torch.equal(agent[key], saved["agent"][key])}
     assert all("return_rms" in key for key in changed)  # updated before the first update

@@ -65,6 +65,7 @@ def record(algo, monkeypatch, tmp_path):
                     "agent": agent,
                     "frozen": copy.deepcopy(agent),
                     "rows": list(Counter.rows),
+                    "learning_rate": optimizer.param_groups[0]["lr"],
                     "batch": [tensor.detach().clone() for tensor in batch],
                 }
             )
@@ -306,8 +307,10 @@ def test_running_mean_std_with_a_large_offset(algo):
 
 
 def test_learning_rate_falls_linearly(algo, record, tmp_path):
-    """Would break: a schedule that counts something else than steps, or none."""
-    record(learning_rate=0.01)
+    """Would break: a schedule that counts something else than steps, or none; one that reaches the log alone."""
+    _, rollouts = record(learning_rate=0.01)
     logged = scalars(run_folder(tmp_path))["charts/learning_rate"]
     assert [step for step, _ in logged] == [13, 25]
-    assert [rate for _, rate in logged] == pytest.approx([0.01, 0.01 * (1 - 13 / 25)])
+    expected = pytest.approx([0.01, 0.01 * (1 - 13 / 25)])
+    assert [rate for _, rate in logged] == expected
+    assert [rollout["learning_rate"] for rollout in rollouts] == expected

@@ -25,6 +25,7 @@ from conftest import (
     equal,
     events,
     every_of,
+    files,
     flag,
     load,
     longer,
@@ -219,6 +220,19 @@ def test_checkpoint_holds_the_agent(every, monkeypatch, tmp_path):
     assert all(torch.equal(*both) for both in zip(*drawn))
 
 
+@files("ppo_atari", "a2c_atari", "dqn_atari")
+def test_videos_of_atari(atari, tmp_path):
+    """Would break: --capture-video without pictures, in grey, or of more than three games."""
+    imageio = pytest.importorskip("imageio.v3")
+    flags = {"env_id": "ShortBreakout-v4", "capture_video": True, "eval_episodes": 4}
+    flags |= {"num_envs": 2, "eval_max_steps": 20}
+    atari.train(tiny(atari, tmp_path, **flags))
+    films = sorted((run_folder(tmp_path) / "videos").rglob("*.mp4"))
+    pictures = [imageio.imread(film) for film in films]
+    assert [len(film) for film in pictures] == [20] * 3
+    assert all(film.max() > 100 and film[0].shape[-1] == 3 for film in pictures)
+
+
 @every_of("ppo_continuous", "dqn", "ppo_pixels")
 def test_videos(every, tmp_path):
     """The whole episode: its first picture and one for each step. Would break: --capture-video that
@@ -332,9 +346,13 @@ def test_command_in_the_docstring(every):
 
 @every_of(*ATARI, *PIXELS)
 @pytest.mark.parametrize("precision", ["auto", "bfloat16", "float32"])
-def test_precision_is_recorded_as_what_it_became(every, tmp_path, precision):
-    """Would break: tables in which auto is 8 bits on one machine and 24 on another, unseen."""
+def test_precision_is_recorded_as_what_it_became(every, monkeypatch, tmp_path, precision):
+    """Would break: tables in which auto is 8 bits on one machine and 24 on another, unseen; a network in another one
+    than the summary says."""
+    agents = []
+    spy(monkeypatch, every, "evaluate", lambda agent, *_, **__: agents.append(agent))
     summary = every.train(tiny(every, tmp_path, precision=precision))
+    assert agents[-1].bfloat16 == (summary["precision"] == "bfloat16")
     became = {"auto": {"float32", "bfloat16"}}.get(precision, {precision})
     assert summary["precision"] in became
     assert read_checkpoint(run_folder(tmp_path))["precision"] == summary["precision"]

@@ -16,7 +16,7 @@ from test_loss import Idle
 from torch.distributions import Normal, kl_divergence
 from torch.func import functional_call, hessian
 from torch.utils.tensorboard import SummaryWriter
-from toy_envs import Counter
+from toy_envs import Counter, LastReward
 
 OBS_DIM, ROWS = 3, 128
 SPACE = gym.spaces.Box(-1, 1, (2,), np.float32)
@@ -394,7 +394,13 @@ def test_all_but_the_update_is_that_of_ppo(trpo, monkeypatch, tmp_path):
     environments get or the log as well."""
     seen = []
     for algo in (load("ppo_continuous"), trpo):
-        batches = []
+        batches, make_envs = [], algo.make_envs
+
+        def loud(*args, make_envs=make_envs, **kwargs):  # the rewards of reset rows are not 0
+            envs, obs = make_envs(*args, **kwargs)
+            return LastReward(envs), obs
+
+        monkeypatch.setattr(algo, "make_envs", loud)
 
         def update(agent, optimizer, args, batch, *_, to=batches):
             to.append(batch[:5])

@@ -182,7 +182,7 @@ def test_defaults_in_the_space(folder):
     assert list(searched) == ["lr", "epochs", "limit", "tail"]
     assert defaults == {"lr": 0.5, "epochs": 4, "limit": None, "tail": True}
     assert inside == {"epochs": "4", "limit": "None", "tail": "True"}
-    assert space.read_space(options(), module, ["--lr", "0.25"][:0])[2]["lr"] == 0.5
+    assert space.read_space(options(), module, [])[2]["lr"] == 0.5
 
 
 FORM = "give NAME=log(1e-4,3e-3)"
