@@ -23,9 +23,10 @@ def box(size: int, low: float = -np.inf, high: float = np.inf) -> gym.spaces.Box
 class Protocol(gym.Env):
     """Keeps a protocol of every reset and step. The observation (id, episode, step) is different in every state; id
     comes from the seed. Episodes are 2 to 5 steps long, every other one is truncated. The reward depends on the state
-    and on the action, which has two numbers in [-0.5, 0.8], so that it is often clipped."""
+    and on the action, which has two numbers in [-0.5, 0.8] and [-0.7, 0.6], so that it is often clipped."""
 
-    observation_space, action_space = box(3), box(2, -0.5, 0.8)
+    observation_space = box(3)
+    action_space = gym.spaces.Box(np.float32([-0.5, -0.7]), np.float32([0.8, 0.6]))
 
     born = itertools.count()
 

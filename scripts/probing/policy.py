@@ -281,14 +281,20 @@ def density(subject: Subject) -> Finding:
 
 @check("Agent", of="continuous", follows="density")
 def sampling(subject: Subject) -> Finding:
-    """Two moments of many draws are those of the density."""
-    worst = 0.0
+    """Two moments of many draws, and that of both dimensions together, are those of the density; each call draws
+    anew."""
+    worst, agent, x = 0.0, subject.agent(), subject.observations(8)
+    with torch.no_grad():
+        if torch.equal(*(subject.act(agent, x)[0] for _ in range(2))):
+            return broken("the same draws twice", "others", "every call draws the same actions")
     for found in densities(subject).values():
         drawn, grid = ((a - found.middle) / found.spread for a in (found.drawn, found.grid))
         weight = found.weight / found.mass
         for power in (1, 2):
             theirs = (weight[:, None] * grid.double().tanh() ** power).nan_to_num().sum(0)
             worst = max(worst, largest(drawn.tanh().pow(power).mean(0), theirs))
+        theirs = (weight * grid.double().tanh().prod(-1)).nan_to_num().sum()
+        worst = max(worst, largest(drawn.tanh().prod(-1).mean(), theirs))
     if worst < 0.03:
         return passes(f"error {worst:.1e}", "below 3e-02")
     mistake = "actions are not drawn from the distribution whose log-probability is reported"
@@ -367,7 +373,8 @@ def bounds(subject: Subject) -> Finding:
 
 @check("Agent", of="normaliser")
 def normaliser(subject: Subject) -> Finding:
-    """Of observations far and near, by statistics of the probe's own; the input stays as it is."""
+    """Of observations far and near, by statistics of the probe's own; the input stays as it is. Without --norm-obs so
+    does the output."""
     agent = subject.agent()
     if not hasattr(agent, "obs_rms"):
         raise Skip
@@ -392,17 +399,27 @@ def normaliser(subject: Subject) -> Finding:
         "observations are not standardised": kept,
         "the mean is not subtracted": (kept / (var + 1e-8).sqrt()).clamp(-10, 10),
     }
-    return compare(
-        ours, right, mistakes, {}, "normalize is not (obs - mean) / deviation, clipped to +-10"
-    )
+    question = "normalize is not (obs - mean) / deviation, clipped to +-10"
+    finding = compare(ours, right, mistakes, {}, question)
+    if finding.verdict == "passes" and "norm_obs" in subject.module.Args.__dataclass_fields__:
+        plain = subject.agent(norm_obs=False).normalize(kept)
+        if largest(plain, kept) > 1e-6:
+            return differs("observations change", "they stay", "--no-norm-obs has no effect")
+    return finding
 
 
 @check("Agent", of="continuous", follows="density")
 def scale(subject: Subject) -> Finding:
-    """The entropy rises by 1 for each dimension and each 1 that the log of the scale rises by."""
+    """The entropy rises by 1 for each dimension and each 1 that the log of the scale rises by; the scale begins at
+    --init-std."""
     agent, x, found = subject.agent(), subject.observations(8), []
     if not isinstance(getattr(agent, "actor_logstd", None), torch.nn.Parameter):
         raise Skip
+    if "init_std" in subject.module.Args.__dataclass_fields__:
+        begun = subject.new_agent(init_std=0.3).actor_logstd.detach().exp()
+        if largest(begun, torch.full_like(begun, 0.3)) > 1e-3:
+            question = "the scale does not begin at --init-std"
+            return differs(f"{float(begun.mean()):.2f} with --init-std 0.3", "0.30", question)
     if subject.outputs(agent, x)[0].shape != (8, 2) or agent.actor_logstd.numel() != 2:
         raise Unable(f"actor_logstd has {agent.actor_logstd.numel()} numbers for 2 actions")
     entropies = []
@@ -606,13 +623,29 @@ def rows_of(subject: Subject, many: int) -> int:
 @check("update", of="ratio", follows="rows-are-independent density")
 def clipping(subject: Subject) -> Finding:
     """Slope of the loss by each row's log-probability: -ratio x advantage, and 0 where clipping must hold it, which is
-    nowhere in a trust region."""
-    mb = Minibatch(subject, rows_of(subject, 256), norm_adv=False, ent_coef=0.0)
+    nowhere in a trust region. The same with --norm-adv and the advantage less its mean, over its deviation."""
+    finding = policy_slopes(subject, lambda advantage: advantage)
+    if finding.verdict != "passes" or "norm_adv" not in subject.module.Args.__dataclass_fields__:
+        return finding
+    for n in (1, 0):  # the deviation may be divided by the number of rows less 1, or by it
+        whole = lambda a, n=n: (a - a.mean()) / (a.std(correction=n) + 1e-8)  # noqa: E731
+        with_norm = policy_slopes(subject, whole, norm_adv=True)
+        if with_norm.verdict == "passes":
+            return finding
+    if with_norm.verdict == "broken":
+        return with_norm
+    question = "with --norm-adv the advantage is not (advantage - mean) / deviation"
+    return differs(with_norm.measured, with_norm.expected, question)
+
+
+def policy_slopes(subject: Subject, standardise, norm_adv: bool = False) -> Finding:
+    """Of the loss by each row's log-probability, with the advantages as the loss should take them."""
+    mb = Minibatch(subject, rows_of(subject, 256), norm_adv=norm_adv, ent_coef=0.0)
     with torch.no_grad():
         logprob = subject.act(mb.agent, mb.batch["x"], mb.batch["action"])[1]
         ratio = (logprob - mb.batch["old_logprob"]).exp().double()
     advantage, eps, n = (
-        mb.batch["advantage"].double(),
+        standardise(mb.batch["advantage"].double()),
         getattr(mb.args, "clip_coef", math.inf if "trust-region" in subject.kinds else 0.2),
         len(ratio),
     )
@@ -1004,19 +1037,25 @@ def value_loss(subject: Subject) -> Finding:
 
 @check("update", of="policy", follows="rows-are-independent density probabilities")
 def entropy_bonus(subject: Subject) -> Finding:
-    """With --ent-coef c the loss is lower by c times the entropy."""
+    """With --ent-coef c the loss is lower by c times the entropy, and so is its gradient."""
     if "ent_coef" not in subject.module.Args.__dataclass_fields__:
         raise Skip
     mb = Minibatch(subject, 64, ent_coef=0.3)
     plain = copy.copy(mb.args)
     plain.ent_coef = 0.0
-    with torch.no_grad():
-        torch.manual_seed(subject.seed)
-        entropy = float(subject.act(mb.agent, mb.batch["x"], mb.batch["action"])[2].mean())
-        change = float(mb.loss() - mb.loss(plain))
+    torch.manual_seed(subject.seed)
+    by_agent = subject.act(mb.agent, mb.batch["x"], mb.batch["action"])[2].mean()
+    by_loss = mb.loss() - mb.loss(plain)
+    entropy, change = float(by_agent.detach()), float(by_loss.detach())
     measured, expected = f"loss changes by {change:+.3f}", f"{-0.3 * entropy:+.3f}"
     if abs(change + 0.3 * entropy) < 1e-3 * max(1, abs(entropy)):
-        return passes(measured, expected)
+        parameters = [p for p in mb.agent.parameters() if p.requires_grad]
+        ours, theirs = gradient(by_loss, parameters), -0.3 * gradient(by_agent, parameters)
+        if largest(ours, theirs) < 1e-3 * max(1, float(theirs.abs().max())):
+            return passes(measured, expected)
+        if not ours.any():
+            return broken("no gradient", "one", "the entropy is in the loss without a gradient")
+        return differs("another gradient", "the entropy's", "the entropy's gradient is changed")
     if abs(change - 0.3 * entropy) < 1e-3:
         return broken(measured, expected, "the sign of the entropy bonus")
     return differs(measured, expected, "the entropy bonus is not --ent-coef times the entropy")
@@ -1216,8 +1255,26 @@ def stored_values(subject: Subject) -> Finding:
 
 @check("train", of="policy bootstrap")
 def gae_inputs(subject: Subject) -> Finding:
-    """Rewards, values, terminateds and dones of the whole rollout; reset rows do not count."""
-    trace, wrong, rows = subject.trace, {}, {}
+    """Rewards, values, terminateds and dones of the whole rollout; reset rows do not count. Again without
+    --bootstrap-truncation and --terminal-on-life-loss where the file has them."""
+    finding = inputs_of(subject, subject.trace)
+    for flag, more in (
+        ("bootstrap_truncation", ()),
+        ("terminal_on_life_loss", ("fire_on_life_loss",)),
+    ):
+        if finding.verdict != "passes" or flag not in subject.module.Args.__dataclass_fields__:
+            continue
+        off = subject.known(dict.fromkeys((flag, *more), False))
+        without = inputs_of(subject, Trace(subject, **off))
+        if without.verdict != "passes":
+            question = f"--no-{flag.replace('_', '-')} does not do what it says"
+            finding = differs(without.measured, without.expected, question)
+    return finding
+
+
+def inputs_of(subject: Subject, trace: Trace) -> Finding:
+    """What reaches the returns in a run, against the environments' protocols."""
+    wrong, rows = {}, {}
     for (call, _), truth, record in zip(trace.returns, trace.truth, trace.updates):
         valid, values = truth["valid"], trace.values(truth, record["agent"])
         rewards, terminals, dones = truth["learner"]
@@ -1465,8 +1522,8 @@ def observation_statistics(subject: Subject) -> Finding:
 
 @check("update", of="ratio")
 def minibatches(subject: Subject) -> Finding:
-    """Each epoch passes over every row, in a new order, in --num-minibatches parts; rows keep together. In a trust
-    region these are epochs of the values."""
+    """Each epoch passes over every row, in a new order, in --num-minibatches parts, with a step of the optimiser for
+    each; rows keep together. In a trust region these are epochs of the values."""
     trace, notes = subject.trace, []
     per_epoch, epochs = trace.args.num_minibatches, trace.args.update_epochs
     of = "minibatches" if trace.value_call is None else "value_minibatches"
@@ -1489,6 +1546,9 @@ def minibatches(subject: Subject) -> Finding:
                 if set.intersection(*values[:2]) or name == "old_value":
                     return broken(f"{name} of other rows", "its own", "tensors are shuffled apart")
                 notes.append(f"{name} changes between the epochs")
+        for optimizer in dict.fromkeys(record["steps"]):
+            if (count := sum(optimizer is known for known in record["steps"])) != len(parts):
+                notes.append(f"{count} steps of the optimiser for {len(parts)} minibatches")
         if len(parts) != per_epoch * epochs:
             notes.append(f"{len(parts)} minibatches in place of {per_epoch} x {epochs}")
             continue

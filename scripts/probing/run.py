@@ -739,6 +739,9 @@ def wrappers(subject: Subject) -> Finding:
     for mistake, wrong in mistakes.items():
         if any(wrong):
             return broken(f"{sum(wrong)} of {len(wrong)}", expected, mistake)
+    lost = sum(own["terminated"] and not row["terminated"] for row, own in both)
+    if lost:
+        return differs(f"{lost} of {len(both)}", expected, "terminal states are made time limits")
     if subject.trace.action_space == space:
         changed = sum(largest(row["action"], own["action"]) > 1e-3 for row, own in both)
         if changed:
