@@ -2,10 +2,10 @@
 
     python benchmarks/atari_modes.py runs/PongNoFrameskip-v4__* --output benchmarks/atari_modes.csv
 
-The same weights play in four ways, from starts that neither training nor its evaluations have: by draws from the
-policy; by draws from p ** 4, which has less entropy; by the likeliest action; and by the likeliest move, an action's
-probability added to that of the same move with FIRE, played without FIRE. All but the first with 1 % random actions, as
-the greedy evaluation of ppo_atari.py. Prints a Markdown table of mean returns.
+The same weights play in five ways, from starts that neither training nor its evaluations have: by draws from the
+policy; by the same with 1 % random actions, as have all that follow and the greedy evaluation of ppo_atari.py; by draws
+from p ** 4, which has less entropy; by the likeliest action; and by the likeliest move, an action's probability added
+to that of the same move with FIRE, played without FIRE. Prints a Markdown table of mean returns.
 """
 
 import sys
@@ -24,8 +24,8 @@ from common import ROOT, check, load, read_json, writing  # noqa: E402
 from compare import markdown  # noqa: E402
 from results import Row, export  # noqa: E402
 
-WAYS = ("draws", "sharpened draws", "likeliest action", "likeliest move")
-EPSILON = 0.01  # of random actions, but for draws
+WAYS = ("draws", "draws, some random", "sharpened draws", "likeliest action", "likeliest move")
+EPSILON = 0.01  # of random actions, but for the first way
 SHARPER = 4.0  # the power
 
 
@@ -52,7 +52,7 @@ def choose(logits: torch.Tensor, way: str, move: torch.Tensor) -> torch.Tensor:
     else:
         power = SHARPER if way == "sharpened draws" else 1.0
         action = Categorical(logits=power * logits).sample()
-    explores = torch.rand(len(action)) < EPSILON * (way != "draws")
+    explores = torch.rand(len(action)) < EPSILON * (way != WAYS[0])
     return torch.where(explores, torch.randint(logits.shape[1], action.shape), action)
 
 

@@ -753,7 +753,9 @@ def test_files(call, tmp_path):
         for name in ("ppo", "rpo"):
             make_run(tmp_path / "runs", name, seed=seed, score=seed * len(name) + (name == "rpo"))
     assert call("runs", "--export", "a/results/set.csv", cwd=tmp_path)[0] == 0
-    assert call("a/results/set.csv", "--output", "b", cwd=tmp_path)[0] == 0
+    line = [sys.executable, ROOT / "scripts/plot.py", "a/results/set.csv", "--output", "b"]
+    line += ["--bootstrap-reps", "20"]
+    subprocess.run(line, cwd=tmp_path, env=os.environ | {"PYTHONHASHSEED": "1"}, check=True)
     names = sorted(file.name for file in (tmp_path / "b").iterdir())
     figures = [f"set_{kind}.{end}" for kind in ("curves", "scores") for end in ("pdf", "png")]
     assert names == sorted([*figures, "set.md", "set_comparisons.csv", "set_scores.csv"])
@@ -1352,10 +1354,10 @@ def test_what_a_mistake_changed():
 
 
 def test_breakout_beside_stable_baselines3():
-    """Would break: a return in docs/atari.md's tables of PPO and A2C on Breakout, or in the leads' of an earlier start
-    of the game, that the runs do not give."""
+    """Would break: a return in docs/atari.md's tables of PPO, A2C and DQN on Breakout, or in the leads' of an earlier
+    start of the game, that the runs do not give."""
     scores = defaultdict(dict)
-    for name in ("published", "ale_fire", "a2c", "a2c_ale_fire"):
+    for name in ("published", "ale_fire", "a2c", "a2c_ale_fire", "dqn"):
         for row in results.read_csv(ROOT / f"benchmarks/results/breakout_{name}.csv"):
             if row.metric in ("eval_return_mean", "train_return_last100"):
                 scores[row.exp_name].setdefault(row.seed, {})[row.metric] = row.value
@@ -1369,7 +1371,7 @@ def test_breakout_beside_stable_baselines3():
         ]
         found = [cell.strip() for cell in line.strip("|").split("|")]
         assert [cell for cell in found[1:] if cell] == cells
-    assert len(scores) == 7
+    assert len(scores) == 9
     sides = ("ppo_atari", "sb3_atari-ppo")
     ours, theirs = (
         {
@@ -1383,6 +1385,14 @@ def test_breakout_beside_stable_baselines3():
     assert f"{both} {{:.1f}}. Five seeds each".format(theirs["eval_return_mean"], **ours) in page
     both = "ours has {train_return_last100:.1f} and stable-baselines3"
     assert f"{both} {{:.1f}} ([table".format(theirs["train_return_last100"], **ours) in page
+    dqn, ppo = (
+        [run["eval_return_mean"] for _, run in sorted(scores[name].items())]
+        for name in ("dqn_atari", "ppo_atari")
+    )
+    words = (
+        "two runs of 500,000 end at {:.1f} and {:.1f}, five of PPO with the published settings at"
+    )
+    assert f"{words.format(*dqn)} {min(ppo):.1f} to {max(ppo):.1f}" in page
     with (ROOT / "benchmarks/curves/breakout_published_comparisons.csv").open() as file:
         (row,) = csv.DictReader(file)
     assert (row["exp_name"], row["against"]) == ("sb3_atari-ppo", "ppo_atari")
@@ -1448,24 +1458,16 @@ def test_breakout_beside_stable_baselines3():
 
 
 def test_pong_of_the_page():
-    """Would break: a return in docs/atari.md's table of Pong that the runs do not give."""
+    """Would break: a return of Pong's published settings in docs/atari.md that the runs do not give."""
     page = (ROOT / "docs/atari.md").read_text()
     everyone = []
-    for name, commit in (("pong", "6739da6"), ("pong_greedy", "c732751")):
-        rows = list(results.read_csv(ROOT / f"benchmarks/results/{name}.csv"))
-        names = ("eval_return_mean", "eval_return_std", "eval_greedy_mean", "train_return_last100")
-        draws, spread, greedy, training = (
-            results.finals_of(rows, name).get(("PongNoFrameskip-v4", "ppo_atari"), {})
-            for name in names
-        )
-        for seed in draws:
-            mode = f"{greedy[seed]:.1f} " if greedy else ""
-            line = f"| {commit}, {seed} | {draws[seed]:.1f} ± {spread[seed]:.1f} | {mode}| "
-            assert f"{line}{training[seed]:.1f} |\n" in page
-            everyone.append(draws[seed])
-    assert f"| Pong | PPO | 2.5M | {len(everyone)} | {np.mean(everyone):.1f} | the same |" in page
-    ends = f"end between {min(everyone):.1f} and {max(everyone):.1f}"
-    assert ends in " ".join(page.split())
+    for name in ("pong", "pong_greedy"):
+        rows = results.read_csv(ROOT / f"benchmarks/results/{name}.csv")
+        runs = results.finals_of(rows, "eval_return_mean")["PongNoFrameskip-v4", "ppo_atari"]
+        everyone += runs.values()
+    assert f"| Pong | PPO | 2.5M | {len(everyone)} | {np.mean(everyone):.1f} | | the same |" in page
+    ends = f"five runs end between {min(everyone):.1f} and {max(everyone):.1f} by draws"
+    assert len(everyone) == 5 and ends in " ".join(page.split())
 
 
 def test_first_table_of_atari():
@@ -1474,15 +1476,16 @@ def test_first_table_of_atari():
     table = page.split("\n\n| game | algo")[1].partition("\n\n")[0].splitlines()[2:]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
     breakout, pong = ("BreakoutNoFrameskip-v4", "PongNoFrameskip-v4")
-    sources = [
+    sources = [  # ours, and stable-baselines3's beside it
         ("breakout_fast", breakout, "ppo_atari-fast"),
-        ("breakout_published", breakout, "ppo_atari"),
+        ("breakout_published", breakout, "ppo_atari", "sb3_atari-ppo"),
         ("atari", breakout, "ppo_atari"),
+        ("breakout_dqn", breakout, "dqn_atari", "sb3_atari-dqn"),
         ("atari", breakout, "dqn_atari"),
-        ("breakout_a2c", breakout, "a2c_atari-small-eps"),
+        ("breakout_a2c", breakout, "a2c_atari-small-eps", "sb3_atari-a2c-small-eps"),
         ("pong_fast", pong, "ppo_atari-fast-pong-4m"),
         None,  # test_pong_of_the_page
-        ("pong_a2c", pong, "a2c_atari-small-eps"),
+        ("pong_a2c", pong, "a2c_atari-small-eps", "sb3_atari-a2c-small-eps"),
         ("atari", pong, "dqn_atari"),
     ]
     scores = {
@@ -1493,10 +1496,11 @@ def test_first_table_of_atari():
     }
     for row, source in zip(rows, sources, strict=True):
         if source:
-            name, *key = source
-            runs = scores[name][tuple(key)].values()
-            mean = f"{np.mean([*runs]):.1f}"
-            assert [row[0], *row[3:5]] == [key[0].split("No")[0], str(len(runs)), mean]
+            name, env_id, *sides = source
+            runs = [scores[name][env_id, side] for side in sides]
+            means = [f"{np.mean([*side.values()]):.1f}" for side in runs] + [""]
+            count = str(len(runs[0]))
+            assert [row[0], *row[3:6]] == [env_id.split("No")[0], count, *means[:2]]
     clock = [
         (row.step, row.value)
         for row in results.read_csv(ROOT / "benchmarks/results/atari.csv")
@@ -1668,6 +1672,10 @@ def test_draws_of_pong():
     for seed in (1, 2, 3):
         values = [results.finals_of(modes, way)[game, fast][seed] for way in ways]
         assert f"| seed {seed} | {' | '.join(f'{value:.1f}' for value in values)} |\n" in page
+    first, second, likeliest = (results.finals_of(modes, ways[k])[game, fast] for k in (0, 1, 3))
+    cost = listed({seed: value - second[seed] for seed, value in first.items()})
+    assert f"They cost draws {cost} points." in " ".join(page.split())
+    assert max(abs(value - second[seed]) for seed, value in likeliest.items()) < 0.35
     rows = list(results.read_csv(ROOT / "benchmarks/results/pong_fast.csv"))
     rows += results.read_csv(ROOT / "benchmarks/results/pong_bonus.csv")
     lines = {"at 4M steps": fast, "500,000 more, bonus 0.01": f"{fast}-ent-coef=0.01"}
