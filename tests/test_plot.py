@@ -1385,6 +1385,16 @@ def test_breakout_beside_stable_baselines3():
     assert f"{both} {{:.1f}}. Five seeds each".format(theirs["eval_return_mean"], **ours) in page
     both = "ours has {train_return_last100:.1f} and stable-baselines3"
     assert f"{both} {{:.1f}} ([table".format(theirs["train_return_last100"], **ours) in page
+    sides = [scores[name].values() for name in ("dqn_atari", "sb3_atari-dqn")]
+    means = [
+        np.mean([run[metric] for run in side])
+        for metric in ("eval_return_mean", "train_return_last100")
+        for side in sides
+    ]
+    words = (
+        "DQN's two runs a side have {:.1f} against {:.1f} in evaluations, {:.1f} against {:.1f} in"
+    )
+    assert words.format(*means) in page
     dqn, ppo = (
         [run["eval_return_mean"] for _, run in sorted(scores[name].items())]
         for name in ("dqn_atari", "ppo_atari")
