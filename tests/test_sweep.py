@@ -398,7 +398,7 @@ def test_a_worker_a_core(folder, monkeypatch):
     """Would break: --workers 0, with which the shell scripts start, that leaves cores idle or runs one by one."""
     monkeypatch.setattr(sweep, "num_cores", lambda: 3)
     plan = options("fake.py", seeds=("1-3",), workers=0)
-    assert sweep.main(plan, ["--delay", "0.3"]) == 0
+    assert sweep.main(plan, ["--delay", "1"]) == 0  # long beside the start of a process
     found = [json.loads(file.read_text()) for file in Path("runs").glob("*/summary.json")]
     assert [one["variables"]["OMP_NUM_THREADS"] for one in found] == ["1", "1", "1"]
     assert [line.split()[2] for line in journal()] == ["start"] * 3 + ["end"] * 3
