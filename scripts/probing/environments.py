@@ -90,10 +90,33 @@ class Arcade(Protocol):
 
     def step(self, action):
         obs, reward, terminated, truncated, info = super().step(action)
-        lost = self.steps in (2, 4) and self.steps <= self.length() - 2
-        self.protocol[-1]["life_lost"] = lost
+        self.protocol[-1]["life_lost"] = lost = self.loses()
         self.lives = 0 if terminated else self.lives - lost
         return obs, reward, terminated, truncated, info
+
+    def loses(self) -> bool:
+        return self.steps in (2, 4) and self.steps <= self.length() - 2
+
+
+class Fire(Arcade):
+    """Arcade for a game with FIRE: long enough for a life's first steps, which are not the agent's, and some more."""
+
+    fire = True
+
+    def length(self):
+        return 12 + (self.episode + self.number) % 5
+
+    def loses(self):
+        return self.steps in (5, 10) and self.steps <= self.length() - 4
+
+
+def rare(world: type) -> type:
+    """The world, but for the first reward of every twentieth episode: so large that dividing leaves more than 10."""
+
+    def pay(self, action):
+        return world.pay(self, action) + 1000.0 * (self.steps == 1 and self.episode % 20 == 19)
+
+    return type(f"Rare{world.__name__}", (world,), {"pay": pay})
 
 
 class Small(gym.Env):
@@ -272,13 +295,15 @@ WORLDS = {
     )
 }
 DISCRETE = {name: lambda cls=cls: Choices(cls()) for name, cls in WORLDS.items()} | {
-    "Protocol": Arcade
+    "Protocol": Arcade,
+    "Fire": Fire,
+    "Rare": rare(Arcade),
 }
 DISCRETE |= {
     name: lambda cls=cls: Choices(Hit(cls())) for name, cls in (("Better", Better), ("Aim", Aim))
 }
 OPTIONS = {"disable_env_checker": True, "max_episode_steps": 1000}  # no episode is so long
-for name, make in (WORLDS | {"Protocol": Protocol}).items():
+for name, make in (WORLDS | {"Protocol": Protocol, "Rare": rare(Protocol)}).items():
     gym.register(f"Probe{name}-v0", entry_point=make, **OPTIONS)
 for name, make in DISCRETE.items():
     gym.register(f"Probe{name}Discrete-v0", entry_point=make, **OPTIONS)
@@ -336,15 +361,16 @@ class Pictures(gym.Wrapper):
 
 class AtariVector(gym.vector.VectorEnv):
     """Plays the games of `make` as ale-py's AtariVectorEnv plays Atari's: stacks of four pictures, black before the
-    reset; NEXT_STEP mode; raw rewards; lives in the info; no FIRE. Keeps the settings that it was made with."""
-
-    ale = SimpleNamespace(get_action_set=lambda: (Action.NOOP, Action.UP))
+    reset; NEXT_STEP mode; raw rewards; lives in the info; FIRE only in Fire. Keeps the settings that it was made
+    with."""
 
     def __init__(self, make, game: str, num_envs: int, **settings):
         self.metadata = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
         self.num_envs, self.settings = num_envs, settings | {"game": game}
         self.games = [Pictures(make()) for _ in range(num_envs)]
         self.envs = [game.unwrapped for game in self.games]
+        second = Action.FIRE if hasattr(self.envs[0], "fire") else Action.UP
+        self.ale = SimpleNamespace(get_action_set=lambda: (Action.NOOP, second))
         self.single_action_space = self.games[0].action_space
         self.single_observation_space = self.games[0].observation_space
         self.done = np.zeros(num_envs, bool)

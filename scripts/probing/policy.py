@@ -1161,7 +1161,14 @@ def shapes(subject: Subject) -> Finding:
 @check("train", of="policy")
 def reset_rows(subject: Subject) -> Finding:
     """The batch holds each valid step, and no reset row."""
-    trace, resets, lost, ends, firsts, total = subject.trace, 0, 0, 0, 0, 0
+    return rows_of_batch(
+        subject.trace, "reset rows, the step after an episode's end, reach the loss"
+    )
+
+
+def rows_of_batch(trace: Trace, mistake: str) -> Finding:
+    """Whether the batch holds all valid steps and no others, which would be the mistake."""
+    resets = lost = ends = firsts = total = 0
     for places, expected, record, truth in zip(
         trace.places, trace.expected, trace.updates, trace.truth
     ):
@@ -1175,11 +1182,9 @@ def reset_rows(subject: Subject) -> Finding:
         ends += int((missing & done).sum())
         after_life = np.roll(truth["life_lost"], 1, axis=0)[truth["valid"]]
         firsts += int((missing & after_life).sum())
-    measured = f"{resets} reset rows, {lost} of {total} valid rows lost"
+    measured = f"{resets} rows too many, {lost} of {total} valid rows lost"
     if resets:
-        return broken(
-            measured, "0, 0", "reset rows, the step after an episode's end, reach the loss"
-        )
+        return broken(measured, "0, 0", mistake)
     if lost and lost == ends:
         return broken(measured, "0, 0", "the last step of episodes is lost")
     if lost and lost == firsts:
@@ -1233,6 +1238,29 @@ def stored_actions(subject: Subject) -> Finding:
             "the clipped action is stored: its log-probability is not that of the draw",
         )
     return passes(measured, "below 1e-03")
+
+
+@check("train", of="policy", follows="stored-actions sampling action-frequencies")
+def rollout_draws(subject: Subject) -> Finding:
+    """How likely each stored action is, ranked among 19 draws of the same policy in the same state: on average in the
+    middle. Of discrete actions in a run of an agent that prefers some from the start."""
+    off = variance = 0.0
+    trace = Trace(subject, scattered=True) if "discrete" in subject.kinds else subject.trace
+    for batch, _, _, record, _ in found_rows(trace):
+        agent, x = record["agent"], batch["x"]
+        with torch.no_grad():
+            actions = [batch["action"], *(subject.act(agent, x)[0] for _ in range(19))]
+            likely = torch.stack([subject.act(agent, x, action)[1] for action in actions])
+        ranks = (likely[:, None] - likely).sign().double().sum(1)  # (20, rows), their means are 0
+        off += float(ranks[0].sum())
+        variance += float((ranks**2).mean(0).sum())
+    deviations = off / max(variance, 1e-9) ** 0.5
+    measured = f"{deviations:+.1f} deviations off"
+    if abs(deviations) < 5:
+        return passes(measured, "below 5")
+    less = "less" if deviations < 0 else "more"
+    question = f"the rollout's actions are {less} likely than draws from its policy"
+    return differs(measured, "below 5", question)
 
 
 @check("train", of="ratio", follows="reset-rows gae-inputs")
@@ -1437,9 +1465,17 @@ def advantages(subject: Subject) -> Finding:
 
 @check("train", of="scales")
 def reward_normalisation(subject: Subject) -> Finding:
-    """With --norm-reward: rewards over the deviation of all discounted returns so far, clipped to +-10."""
-    trace = Trace(subject, norm_reward=True)
-    cases = {name: [] for name in ("ours", "right", "with resets", "paid", "own")}
+    """With --norm-reward: rewards over the deviation of all discounted returns so far, clipped to +-10; once more where
+    one reward is a thousand times the others."""
+    finding = scaled_rewards(Trace(subject, norm_reward=True))
+    if finding.verdict != "passes":
+        return finding
+    return scaled_rewards(Trace(subject, norm_reward=True, env_id="ProbeRare-v0"))
+
+
+def scaled_rewards(trace: Trace) -> Finding:
+    """The rewards that reach the returns, against those paid."""
+    cases = {name: [] for name in ("ours", "right", "with resets", "paid", "own", "whole")}
     seen, all_seen, late_seen, rewards = [], [], [], []
     discounted = late = np.zeros(trace.args.num_envs)
     for (call, _), truth in zip(trace.returns, trace.truth):
@@ -1457,7 +1493,8 @@ def reward_normalisation(subject: Subject) -> Finding:
             cases[name].append(
                 np.clip(truth["reward"][valid] / np.sqrt(np.var(values) + 1e-8), -10, 10)
             )
-    ours, right, resets, late, own = (np.concatenate(cases[name]) for name in cases)
+        cases["whole"].append(truth["reward"][valid] / np.sqrt(np.var(seen) + 1e-8))
+    ours, right, resets, late, own, whole = (np.concatenate(cases[name]) for name in cases)
     question = "rewards are not divided by the deviation of the discounted return so far"
     return compare(
         ours,
@@ -1466,7 +1503,10 @@ def reward_normalisation(subject: Subject) -> Finding:
             "reset rows are taken in": resets,
             "a reset row's reward counts for the next episode": late,
         },
-        {"rewards are divided by their own deviation, not the return's": own},
+        {
+            "rewards are divided by their own deviation, not the return's": own,
+            "large rewards are not clipped to +-10": whole,
+        },
         question,
     )
 

@@ -435,9 +435,14 @@ class Draws:
 @check("Replay", of="q-learning")
 def replay_rows(subject: Subject) -> Finding:
     """Every observation drawn is that of a step among the last --buffer-size, whole, and of no reset row."""
-    draws = Draws(subject.trace)
+    return rows_drawn(subject.trace, "reset rows are drawn: their action was ignored")
+
+
+def rows_drawn(trace: Trace, mistake: str) -> Finding:
+    """Whether all rows drawn are right, and no invalid ones among them, which would be the mistake."""
+    draws = Draws(trace)
     count = {"reset rows": 0, "broken": 0, "too old": 0, "too new": 0}
-    rows = subject.trace.args.buffer_size // subject.trace.args.num_envs
+    rows = trace.args.buffer_size // trace.args.num_envs
     for tick, batch in draws.batches:
         for _, k, _ in draws.find(batch):
             name = {"reset": "reset rows", None: "broken"}.get(k)
@@ -446,9 +451,9 @@ def replay_rows(subject: Subject) -> Finding:
             if name:
                 count[name] += 1
     mistakes = {
-        "reset rows": "reset rows are drawn: their action was ignored",
+        "reset rows": mistake,
         "broken": "a stack of frames crosses the end of an episode or the seam of the ring, or is of other steps"
-        if "pixels" in subject.kinds
+        if "pixels" in trace.subject.kinds
         else "observations are drawn that no step had",
         "too old": "a row is read that has been overwritten",
         "too new": "a row is read before it is written",

@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from probing.policy import inputs_of, rows_of_batch
+from probing.q_learning import rows_drawn
 from probing.subject import (
     NUM_ACTIONS,
     Finding,
@@ -849,7 +851,8 @@ def seeds(subject: Subject) -> Finding:
         wrong.append("environments have the same seed, or none")
     if any(len(env.seeds) > 1 for env in trace.train_envs):
         wrong.append("environments are seeded again and again")
-    if {*train} & {*test}:
+    greedy = [env.seeds[0] for env in trace.greedy[1] if env.seeds] if trace.greedy else []
+    if {*train} & {*test, *greedy}:
         wrong.append("evaluation plays with the seeds of training")
     if {*train} & {*again, *test_again} or {*test} & {*again}:
         wrong.append("two values of --seed share environments")
@@ -932,28 +935,33 @@ def evaluation_is_frozen(subject: Subject) -> Finding:
 
 @check("evaluate")
 def evaluation_returns(subject: Subject) -> Finding:
-    """Returns and actions of the evaluation against the protocol: first episodes, by the policy's mode."""
+    """Returns and actions of the evaluation against the protocol: first episodes, by the policy's mode. The log and the
+    summary have these returns."""
     trace = subject.trace
     _, agent, ours = trace.evaluations[-1]
-    totals, off, steps = [], 0.0, []
-    for env in trace.eval_envs:
-        total = np.zeros(2)
-        for row in env.protocol[1:]:
-            steps.append(row)
-            total += row["raw"], row["reward"]
-            if row["terminated"] or row["truncated"]:
-                break
-        totals.append(total)
-    error, wrapped = (
-        largest(sorted(np.asarray(ours).tolist()), sorted(total[i] for total in totals))
-        for i in (0, 1)
-    )
-    if error > 1e-3:
-        measured, expected = f"returns {error:.1e} off", "below 1e-03"
-        if wrapped < 1e-3:
-            return differs(measured, expected, WRAPPED)
-        mistake = "not the raw returns of each environment's first episode"
-        return broken(measured, expected, mistake)
+    steps, off = [], 0.0
+    played = [(ours, trace.eval_envs, "eval_returns", "eval/episodic_return")]
+    if trace.greedy:
+        played.append((*trace.greedy, "eval_greedy_returns", "eval/greedy_return"))
+    for returns, envs, key, tag in played:
+        returns = np.asarray(returns).tolist()
+        firsts = [first_episode(env.protocol) for env in envs]
+        steps = steps or sum(firsts, [])
+        error, wrapped = (
+            largest(sorted(returns), sorted(sum(row[of] for row in rows) for rows in firsts))
+            for of in ("raw", "reward")
+        )
+        if error > 1e-3:
+            measured, expected = f"returns {error:.1e} off", "below 1e-03"
+            if wrapped < 1e-3:
+                return differs(measured, expected, WRAPPED)
+            mistake = "not the raw returns of each environment's first episode"
+            return broken(measured, expected, mistake)
+        written = trace.summary.get(key), [value for _, value in trace.scalars.get(tag, [])][-1:]
+        for name, values in zip((key, tag), written):
+            if values and largest(np.mean(values), np.mean(returns)) > 1e-3:
+                mistake = f"{name} is not what the evaluation has returned"
+                return broken(f"{np.mean(values):.3f}", f"{np.mean(returns):.3f}", mistake)
     if "draws" in subject.kinds and "atari" in subject.kinds:
         return passes("returns as played")
     with torch.no_grad():
@@ -967,6 +975,12 @@ def evaluation_returns(subject: Subject) -> Finding:
             "the actions of the evaluation are not the policy's mode",
         )
     return passes("returns and actions as they should be")
+
+
+def first_episode(protocol: list[dict]) -> list[dict]:
+    """The rows of an environment's protocol from its first step to the end of its first episode."""
+    ends = [i for i, row in enumerate(protocol) if row["terminated"] or row["truncated"]]
+    return protocol[1 : ends[0] + 1 if ends else None]
 
 
 @check("evaluate", of="draws", follows="evaluation-returns")
@@ -1121,6 +1135,30 @@ ATARI_DEFAULTS = {
     "use_fire_reset": True,
     "max_num_frames_per_episode": 108_000,
 }
+
+
+@check("train", of="atari", follows="reset-rows replay-rows gae-inputs")
+def first_steps_of_lives(subject: Subject) -> Finding:
+    """In a game with FIRE: a no-op (after a lost life), FIRE and action 2 begin each life. They are neither learned
+    from nor counted; all other steps are."""
+    if not hasattr(subject.module.Args, "fire_on_life_loss"):
+        raise Skip
+    trace = Trace(subject, env_id="ProbeFire-v0", num_steps=32, fire_on_life_loss=True)
+    for env in (*trace.train_envs, *trace.eval_envs):
+        rows = [row for row in env.protocol if row["script"] is not None]
+        got = [int(row["own"][-1]["action"]) for row in rows]
+        if got != (due := [row["script"] for row in rows]):
+            question = "a life does not begin with a no-op (where one was lost), FIRE and action 2"
+            return differs(f"{got[:5]}...", f"{due[:5]}...", question)
+    mistake = "the first steps of lives, which the agent did not choose, are learned from"
+    judge = rows_drawn if "q-learning" in subject.kinds else rows_of_batch
+    finding = judge(trace, mistake)
+    if finding.verdict == "passes" and "policy" in subject.kinds:
+        finding = inputs_of(subject, trace)
+    steps, counted = trace.steps[-1], trace.summary["global_step"]
+    if finding.verdict == "passes" and counted != steps:
+        return broken(f"global_step {counted}", f"{steps}", "steps of FIRE are counted")
+    return finding
 
 
 @check("Agent", of="pixels")

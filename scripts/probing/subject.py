@@ -382,11 +382,15 @@ class Subject:
         """An agent whose networks give every action another location or probability and every state another value."""
         torch.manual_seed(self.seed + seed)
         agent = self.new_agent(**flags)
+        self.scatter(agent)
+        return agent
+
+    def scatter(self, agent) -> None:
+        """Weights so far apart that no action and no value is like another."""
         for parameter in agent.parameters():
             width = parameter[0].numel() if self.world == "Pixels" and parameter.dim() > 1 else 1
             size = 0.3 if width == 1 else 1.5 / width**0.5
             parameter.data += size * torch.randn_like(parameter)
-        return agent
 
     def observations(self, rows: int) -> torch.Tensor:
         """What the network saw in the traced run, some rows of it."""
@@ -458,6 +462,7 @@ class Witness:
 
     def __init__(self, env, obs):
         self.env, self.seeds, self.protocol, self.read = env, env.seeds, [], 0
+        self.script = []  # actions that are due before the agent's next one
         self.note(None, obs)
 
     def note(self, action, obs, reward=0.0, terminated=False, truncated=False):
@@ -469,6 +474,9 @@ class Witness:
         row["raw"] = sum(one["reward"] for one in own)
         row["life_lost"] = any(one["life_lost"] for one in own)
         row["own"] = own or self.env.protocol[-1:]
+        row["script"] = self.script.pop(0) if self.script and action is not None else None
+        if hasattr(self.env, "fire"):  # as OpenAI Baselines begins a life
+            self.script = [1, 2] if row["reset"] else [0, 1, 2] if row["life_lost"] else self.script
         self.protocol.append(row)
 
 
@@ -538,15 +546,16 @@ class Row(dict):
 
 
 class Trace:
-    """One short training run, and everything that went through the file's functions in it."""
+    """One short training run, and everything that went through the file's functions in it; scattered: of an agent that
+    is sure of its actions from the first step on."""
 
-    def __init__(self, subject: Subject, **flags):
-        self.subject, self.module = subject, subject.load()
+    def __init__(self, subject: Subject, scattered: bool = False, **flags):
+        self.subject, self.module, self.scattered = subject, subject.load(), scattered
         self.args = subject.args(self.module, **flags)
         self.returns, self.updates, self.evaluations, self.envs = [], [], [], []
         self.writers, self.replays, self.samples, self.epsilons = [], [], [], []
         self.optimizers, self.steppers, self.learned = [], [], set()
-        self.value_call = None
+        self.value_call = self.greedy = None
         self.online = self.target = self.construction = self.update_call = self.resumed = None
         self.recording, self.evaluating, self.ticks = True, False, []
         self.names = {
@@ -612,7 +621,9 @@ class Trace:
             if self.construction is None:
                 call = Call(original, (agent, *a), k)
                 self.construction = dict(list(call.arguments.items())[1:])
-            return original(agent, *a, **k)
+            original(agent, *a, **k)
+            if self.scattered:
+                self.subject.scatter(agent)
 
         return init
 
@@ -795,7 +806,7 @@ class Trace:
         result = self.names["evaluate"](agent, *a, **k)
         self.evaluating = False
         if k.get("greedy"):  # beside the draws, in environments of its own
-            self.envs.pop()
+            self.greedy = result, self.envs.pop()[0]
         elif self.recording:
             self.evaluations.append((before, copy.deepcopy(agent), result))
         return result
@@ -843,6 +854,8 @@ class Trace:
             truth["valid"] = np.array([[not row["reset"] for row in line] for line in rows])
             for t, valid in enumerate(truth["valid"]):  # what the step returned
                 truth["reward"][t] = paid = np.where(valid, truth["reward"][t], paid)
+            if getattr(self.args, "fire_on_life_loss", False):
+                truth["valid"] &= [[row["script"] is None for row in line] for line in rows]
             if episodes:  # and counts the first episode of each environment
                 ended = np.cumsum(truth["terminated"] | truth["truncated"], axis=0) > 0
                 truth["valid"] &= ~np.concatenate([ended[:1] & False, ended[:-1]])
