@@ -2,7 +2,7 @@
 
     python algos/dqn.py --env-id CartPole-v1
 
-DQN: Mnih et al. 2015, Nature 518:529. Double DQN: van Hasselt et al. 2016, arXiv:1509.06461.
+Mnih et al. 2015, Nature 518:529; double: van Hasselt et al. 2016, arXiv:1509.06461. Deviations:
 1. A small network in PyTorch's own initialisation, Adam in place of RMSprop, gradients clipped.
 2. Many environments: the steps of all of them count for the schedules and --train-frequency.
 3. The error is squared: clipped, terminal states, far off at first, would count too little.
@@ -308,7 +308,7 @@ def train(args: Args, stop=()) -> dict:
     run = {"algo": Path(__file__).stem, "env_id": args.env_id, "seed": args.seed, "device": device}
     run |= {"total_timesteps": args.total_timesteps, "args": asdict(args)}
     run["commit"] = os.popen(git).read().strip() or "unknown"
-    run["versions"] = {"torch": str(torch.__version__), "gymnasium": gym.__version__}
+    run["versions"] = {m.__name__: str(m.__version__) for m in (torch, np, gym, envpool) if m}
     write(run_dir / "config.json", run)
     if args.track:
         import wandb
@@ -374,7 +374,7 @@ def train(args: Args, stop=()) -> dict:
         scalars |= zip(("losses/td_loss", "losses/q_values"), losses)
         if finished:
             last100 = float(np.mean(envs.return_queue))
-            bar.postfix = f"return {last100:.1f}, SPS {sps:.0f}, saved {saved_step}"
+            bar.postfix = f"return {last100:.1f}, SPS {sps:.0f}"
             means = np.mean(finished, axis=0)
             scalars |= {"charts/episodic_return": means[0], "charts/episodic_length": means[1]}
         for key, value in scalars.items():
@@ -388,7 +388,6 @@ def train(args: Args, stop=()) -> dict:
             film = run_dir / f"videos/step-{global_step}"
             returns = evaluate(agent, *make_envs(*evaluation, env_seed + 2**30, film))
             writer.add_scalar("eval/episodic_return", returns.mean(), global_step)
-            bar.set_description("")
             if returns.mean() > best_mean:
                 best_mean = float(returns.mean())
                 best_agent.load_state_dict(agent.state_dict())
@@ -411,6 +410,7 @@ def train(args: Args, stop=()) -> dict:
             saved_step = global_step
             if bar.disable:  # there is no terminal
                 print(f"step {global_step}/{args.total_timesteps}, {bar.postfix}", flush=True)
+        bar.desc = f"saved {saved_step} "
     for resource in (bar, envs, writer):
         resource.close()
     if global_step < args.total_timesteps:

@@ -331,7 +331,7 @@ def train(args: Args, stop=()) -> dict:
     run = {"algo": Path(__file__).stem, "env_id": args.env_id, "seed": args.seed, "device": device}
     run |= {"precision": precision, "total_timesteps": args.total_timesteps, "args": asdict(args)}
     run["commit"] = os.popen(git).read().strip() or "unknown"
-    run["versions"] = {"torch": str(torch.__version__), "gymnasium": gym.__version__}
+    run["versions"] = {m.__name__: str(m.__version__) for m in (torch, np, gym)}
     write(run_dir / "config.json", run)
     if args.track:
         import wandb
@@ -397,7 +397,7 @@ def train(args: Args, stop=()) -> dict:
         scalars |= zip(("losses/td_loss", "losses/q_values"), losses)
         if finished:
             last100 = float(np.mean(envs.return_queue))
-            bar.postfix = f"return {last100:.1f}, SPS {sps:.0f}, saved {saved_step}"
+            bar.postfix = f"return {last100:.1f}, SPS {sps:.0f}"
             means = np.mean(finished, axis=0)
             scalars |= {"charts/episodic_return": means[0], "charts/episodic_length": means[1]}
         for key, value in scalars.items():
@@ -411,7 +411,6 @@ def train(args: Args, stop=()) -> dict:
             film = run_dir / f"videos/step-{global_step}"
             returns = evaluate(agent, *make_envs(*evaluation, env_seed + 2**30, film))
             writer.add_scalar("eval/episodic_return", returns.mean(), global_step)
-            bar.set_description("")
             if returns.mean() > best_mean:
                 best_mean = float(returns.mean())
                 best_agent.load_state_dict(agent.state_dict())
@@ -434,6 +433,7 @@ def train(args: Args, stop=()) -> dict:
             saved_step = global_step
             if bar.disable:  # there is no terminal
                 print(f"step {global_step}/{args.total_timesteps}, {bar.postfix}", flush=True)
+        bar.desc = f"saved {saved_step} "
     for resource in (bar, envs, writer):
         resource.close()
     if global_step < args.total_timesteps:

@@ -5,8 +5,8 @@
 Li et al. 2020, arXiv:2006.15704. Differs from ppo_atari.py where tagged, and shares its deviations.
 Without torchrun it is ppo_atari.py bit for bit. Each of N ranks has --num-envs environments
 (CleanRL's --local-num-envs) and, with CUDA, a GPU.
-1. A minibatch is N ranks' minibatches. Gradients, losses and KL count each row of theirs once; the
-   statistics of --norm-adv count again what stands in for reset rows: a rank with more weighs more.
+1. A minibatch is N ranks' minibatches, each weighed by its rank's valid rows; the statistics of
+   --norm-adv alone weigh all ranks alike.
 2. Rank 0 alone logs, saves and evaluates; the returns that it logs are of its own environments.
 3. A signal, a number that is not finite or the end of one rank ends all. On several nodes the run
    folder of --resume must be where each rank can read it. Ranks wait 30 minutes for each other.
@@ -381,8 +381,9 @@ def train(args: Args, stop=()) -> dict:
     git = f"git -C '{Path(__file__).resolve().parent}' describe --always --dirty 2>/dev/null"
     run = {"algo": Path(__file__).stem, "env_id": args.env_id, "seed": args.seed, "device": device}
     run |= {"precision": precision, "total_timesteps": args.total_timesteps, "args": asdict(args)}
+    run["ranks"] = WORLD_SIZE  # DDP: --num-envs is that of one
     run["commit"] = os.popen(git).read().strip() or "unknown"
-    run["versions"] = {"torch": str(torch.__version__), "gymnasium": gym.__version__}
+    run["versions"] = {m.__name__: str(m.__version__) for m in (torch, np, gym)}
     write(run_dir / "config.json", run)
     if args.track:
         import wandb
@@ -463,7 +464,7 @@ def train(args: Args, stop=()) -> dict:
         scalars |= {"charts/learning_rate": fraction * args.learning_rate, "charts/SPS": sps}
         if finished:
             last100 = float(np.mean(envs.return_queue))
-            bar.postfix = f"return {last100:.1f}, SPS {sps:.0f}, saved {saved_step}"
+            bar.postfix = f"return {last100:.1f}, SPS {sps:.0f}"
             means = np.mean(finished, axis=0)
             scalars |= {"charts/episodic_return": means[0], "charts/episodic_length": means[1]}
         for key, value in scalars.items():
@@ -492,7 +493,6 @@ def train(args: Args, stop=()) -> dict:
                 greedy = evaluate(agent, *eval_envs, greedy=True)
             writer.add_scalar("eval/episodic_return", returns.mean(), global_step)
             writer.add_scalar("eval/greedy_return", greedy.mean(), global_step)
-            bar.set_description("")
         writer.flush()
         stop = sum(gather(list(signals)), [])  # DDP: all of them end now, or none
         state = {"global_step": global_step, "wall_time_s": time.time() - started, "sps": sps}
@@ -508,6 +508,7 @@ def train(args: Args, stop=()) -> dict:
             saved_step = global_step
             if bar.disable:  # there is no terminal
                 print(f"step {global_step}/{args.total_timesteps}, {bar.postfix}", flush=True)
+        bar.desc = f"saved {saved_step} "
     for resource in (bar, envs, writer):
         resource.close()
     if RANK > 0:  # DDP: rank 0 alone says how it ended

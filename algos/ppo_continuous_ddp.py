@@ -5,8 +5,8 @@
 Li et al. 2020, arXiv:2006.15704. Differs from ppo_continuous.py where tagged, and shares its
 deviations. Without torchrun it is ppo_continuous.py bit for bit. Each of N ranks has --num-envs
 environments (CleanRL's --local-num-envs) and, with CUDA, a GPU.
-1. A minibatch is N ranks' minibatches. Gradients, losses, KL and statistics count each row once;
-   those of --norm-adv count again what stands in for reset rows, so a rank with more weighs more.
+1. A minibatch is N ranks' minibatches, each weighed by its rank's valid rows; the statistics of
+   --norm-adv alone weigh all ranks alike.
 2. Rank 0 alone logs, saves and evaluates; the returns that it logs are of its own environments.
 3. A signal, a number that is not finite or the end of one rank ends all. On several nodes the run
    folder of --resume must be where each rank can read it. Ranks wait 30 minutes for each other.
@@ -376,8 +376,9 @@ def train(args: Args, stop=()) -> dict:
     git = f"git -C '{Path(__file__).resolve().parent}' describe --always --dirty 2>/dev/null"
     run = {"algo": Path(__file__).stem, "env_id": args.env_id, "seed": args.seed, "device": device}
     run |= {"total_timesteps": args.total_timesteps, "args": asdict(args)}
+    run["ranks"] = WORLD_SIZE  # DDP: --num-envs is that of one
     run["commit"] = os.popen(git).read().strip() or "unknown"
-    run["versions"] = {"torch": str(torch.__version__), "gymnasium": gym.__version__}
+    run["versions"] = {m.__name__: str(m.__version__) for m in (torch, np, gym, envpool) if m}
     write(run_dir / "config.json", run)
     if args.track:
         import wandb
@@ -441,7 +442,7 @@ def train(args: Args, stop=()) -> dict:
         batch = [tensor[valid] for tensor in batch]
         metrics = update(agent, optimizer, args, batch, loss_fn).tolist()
         agent.obs_rms.update(obs[:-1][valid])  # last: one iteration sees one set of statistics
-        numbers = [*metrics, storage.sum()] + [w.sum().item() for w in [obs, *agent.parameters()]]
+        numbers = metrics + [w.sum().item() for w in [obs, *agent.parameters()]]
         numbers = gather(numbers)  # DDP: those of one rank end all
         if RANK > 0:  # rank 0 alone logs, evaluates and saves; the others wait for it here
             stop, saved_step = sum(gather(list(signals)), []), global_step
@@ -459,7 +460,7 @@ def train(args: Args, stop=()) -> dict:
         scalars |= {"charts/learning_rate": fraction * args.learning_rate, "charts/SPS": sps}
         if finished:
             recent = np.mean(envs.return_queue)  # of the last 100 episodes
-            bar.postfix = f"return {recent:.1f}, SPS {sps:.0f}, saved {saved_step}"
+            bar.postfix = f"return {recent:.1f}, SPS {sps:.0f}"
             means = np.mean(finished, axis=0)
             scalars |= {"charts/episodic_return": means[0], "charts/episodic_length": means[1]}
         for key, value in scalars.items():
@@ -475,7 +476,6 @@ def train(args: Args, stop=()) -> dict:
             eval_envs = make_envs(args, eval_backend, args.eval_episodes, env_seed + 2**30, film)
             returns = evaluate(agent, *eval_envs)
             writer.add_scalar("eval/episodic_return", returns.mean(), global_step)
-            bar.set_description("")
         writer.flush()
         stop = sum(gather(list(signals)), [])  # DDP: all of them end now, or none
         state = {"global_step": global_step, "wall_time_s": time.time() - started, "sps": sps}
@@ -491,6 +491,7 @@ def train(args: Args, stop=()) -> dict:
             saved_step = global_step
             if bar.disable:  # there is no terminal
                 print(f"step {global_step}/{args.total_timesteps}, {bar.postfix}", flush=True)
+        bar.desc = f"saved {saved_step} "
     for resource in (bar, envs, writer):
         resource.close()
     if RANK > 0:  # DDP: rank 0 alone says how it ended

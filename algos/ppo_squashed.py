@@ -346,7 +346,7 @@ def train(args: Args, stop=()) -> dict:
     run = {"algo": Path(__file__).stem, "env_id": args.env_id, "seed": args.seed, "device": device}
     run |= {"total_timesteps": args.total_timesteps, "args": asdict(args)}
     run["commit"] = os.popen(git).read().strip() or "unknown"
-    run["versions"] = {"torch": str(torch.__version__), "gymnasium": gym.__version__}
+    run["versions"] = {m.__name__: str(m.__version__) for m in (torch, np, gym, envpool) if m}
     write(run_dir / "config.json", run)
     if args.track:
         import wandb
@@ -408,7 +408,7 @@ def train(args: Args, stop=()) -> dict:
         batch = [tensor[valid] for tensor in batch]
         metrics = update(agent, optimizer, args, batch, loss_fn).tolist()
         agent.obs_rms.update(obs[:-1][valid])  # last: one iteration sees one set of statistics
-        numbers = [*metrics, storage.sum()] + [w.sum().item() for w in [obs, *agent.parameters()]]
+        numbers = metrics + [w.sum().item() for w in [obs, *agent.parameters()]]
         if not np.isfinite(numbers).all():
             sys.exit(f"non-finite numbers before step {global_step}; saved {saved_step}: {run_dir}")
 
@@ -422,7 +422,7 @@ def train(args: Args, stop=()) -> dict:
         scalars |= {"charts/learning_rate": fraction * args.learning_rate, "charts/SPS": sps}
         if finished:
             recent = np.mean(envs.return_queue)  # of the last 100 episodes
-            bar.postfix = f"return {recent:.1f}, SPS {sps:.0f}, saved {saved_step}"
+            bar.postfix = f"return {recent:.1f}, SPS {sps:.0f}"
             means = np.mean(finished, axis=0)
             scalars |= {"charts/episodic_return": means[0], "charts/episodic_length": means[1]}
         for key, value in scalars.items():
@@ -438,7 +438,6 @@ def train(args: Args, stop=()) -> dict:
             eval_envs = make_envs(args, eval_backend, args.eval_episodes, env_seed + 2**30, film)
             returns = evaluate(agent, *eval_envs)
             writer.add_scalar("eval/episodic_return", returns.mean(), global_step)
-            bar.set_description("")
         writer.flush()
         state = {"global_step": global_step, "wall_time_s": time.time() - started, "sps": sps}
         if over:
@@ -453,6 +452,7 @@ def train(args: Args, stop=()) -> dict:
             saved_step = global_step
             if bar.disable:  # there is no terminal
                 print(f"step {global_step}/{args.total_timesteps}, {bar.postfix}", flush=True)
+        bar.desc = f"saved {saved_step} "
     for resource in (bar, envs, writer):
         resource.close()
     if global_step < args.total_timesteps:

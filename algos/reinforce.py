@@ -247,7 +247,7 @@ def train(args: Args, stop=()) -> dict:
     run = {"algo": Path(__file__).stem, "env_id": args.env_id, "seed": args.seed, "device": device}
     run |= {"total_timesteps": args.total_timesteps, "args": asdict(args)}
     run["commit"] = os.popen(git).read().strip() or "unknown"
-    run["versions"] = {"torch": str(torch.__version__), "gymnasium": gym.__version__}
+    run["versions"] = {m.__name__: str(m.__version__) for m in (torch, np, gym, envpool) if m}
     write(run_dir / "config.json", run)
     writer = SummaryWriter(run_dir, purge_step=global_step + 1)
     writer.add_text("config", f"```\n{json.dumps(run, indent=2)}\n```", global_step)
@@ -262,7 +262,7 @@ def train(args: Args, stop=()) -> dict:
         fraction = 1 - global_step / args.total_timesteps if args.anneal_lr else 1.0
         optimizer.param_groups[0]["lr"] = fraction * args.learning_rate
 
-        # Rollout: an episode of each, whoever is done waits; a NaN is seen after the update
+        # Rollout: an episode of each, whoever is done plays on, unseen; a NaN is seen after the update
         obs = flatten(envs.reset()[0])
         steps = []
         running = np.ones(args.num_envs, bool)
@@ -289,7 +289,7 @@ def train(args: Args, stop=()) -> dict:
         scalars = dict(zip(("losses/policy_loss", "losses/value_loss", "losses/entropy"), metrics))
         scalars |= {"charts/learning_rate": fraction * args.learning_rate, "charts/SPS": sps}
         returns100 = (returns100 + rewards.sum(0).tolist())[-100:]
-        bar.postfix = f"return {np.mean(returns100):.1f}, SPS {sps:.0f}, saved {saved_step}"
+        bar.postfix = f"return {np.mean(returns100):.1f}, SPS {sps:.0f}"
         scalars["charts/episodic_return"] = rewards.sum(0).mean().item()
         scalars["charts/episodic_length"] = valid.sum(0).float().mean().item()
         for key, value in scalars.items():
@@ -305,7 +305,6 @@ def train(args: Args, stop=()) -> dict:
             eval_envs = make_envs(args, eval_backend, args.eval_episodes, env_seed + 2**30, film)
             returns = evaluate(agent, *eval_envs)
             writer.add_scalar("eval/episodic_return", returns.mean(), global_step)
-            bar.set_description("")
         writer.flush()
         state = {"global_step": global_step, "wall_time_s": time.time() - started, "sps": sps}
         if over:
@@ -319,6 +318,7 @@ def train(args: Args, stop=()) -> dict:
             saved_step = global_step
             if bar.disable:  # there is no terminal
                 print(f"step {global_step}/{args.total_timesteps}, {bar.postfix}", flush=True)
+        bar.desc = f"saved {saved_step} "
     for resource in (bar, envs, writer):
         resource.close()
     if global_step < args.total_timesteps:

@@ -30,10 +30,10 @@ VARIANTS = [  # parent, child, most changed lines, tag of each hunk, how many li
     ("ppo_continuous", "ppo_penalty", 20, "# Penalty:", 15),
     ("ppo_continuous", "ppo_rad", 20, "# RAD:", 15),
     ("ppo_continuous", "ppo_drac", 20, "# DrAC:", 15),
-    ("ppo_continuous", "ppo_continuous_ddp", 55, "# DDP:", 54),
+    ("ppo_continuous", "ppo_continuous_ddp", 56, "# DDP:", 55),
     ("ppo_continuous", "ppo_rnd", 89, "# RND:", 71),
     ("ppo_rnd", "ppo_icm", 44, "# ICM:", 4),
-    ("ppo_atari", "ppo_atari_ddp", 57, "# DDP:", 51),
+    ("ppo_atari", "ppo_atari_ddp", 58, "# DDP:", 52),
     ("ppo_continuous", "ppo_continuous_ray", 64, "# Ray:", 63),
 ]
 CHILDREN = [row[1] for row in VARIANTS[1:] if row[1] != "ppo_continuous_ray"]
