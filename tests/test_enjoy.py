@@ -38,6 +38,19 @@ def play(run: Path, **options) -> None:
     enjoy.main(enjoy.Options(run=run, **{"episodes": 2, "seed": SEED, "render": False} | options))
 
 
+def test_policy_in_own_python(run, tmp_path):
+    """The block of docs/runs.md. Would break: its names, or another action than the evaluation's."""
+    block = (ROOT / "docs/runs.md").read_text().split("```python\n")[1].split("```")[0]
+    found = {}
+    exec(block.replace("runs/RUN", str(run)), found)
+    agent, x = found["agent"], found["x"]
+    (raw,) = found["obs"]
+    right = (torch.tensor(raw) - agent.obs_rms.mean) / (agent.obs_rms.var + 1e-8).sqrt()
+    assert torch.allclose(x[0], right.clamp(-10, 10)) and found["action"].shape == (1,)
+    with torch.inference_mode():
+        assert found["action"] == agent.actor_mean(right).clamp(-2, 2).numpy()
+
+
 def printed(capsys) -> list[float]:
     return [
         float(value)

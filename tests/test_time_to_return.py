@@ -221,6 +221,28 @@ def test_published_tables(capsys):
             assert shown == {key: cell for key, cell in found.items() if key[1] != "CleanRL's file"}
 
 
+def test_first_table_of_the_readme():
+    """Would break: a number of README's first table that docs/results.md's tables, held by the runs, do not have."""
+
+    def rows(text: str, start: str) -> list[list[str]]:
+        lines = text[text.index(start) :].partition("\n\n")[0].splitlines()
+        cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+        return cells[2:]
+
+    page, readme = ((ROOT / file).read_text() for file in ("docs/results.md", "README.md"))
+    mine, theirs = (f"| task{part}" for part in page.split("| task, training")[1:])
+    for shown, five, three in zip(
+        rows(readme, "| training return |"),
+        rows(mine, "| task"),
+        rows(theirs, "| task"),
+        strict=True,
+    ):
+        assert shown[1:] == five[1:] + three[2:4]
+        assert shown[0].split(", ")[1] == five[0].split(" to ")[1] == three[0].split(" to ")[1]
+    minutes = [float(row[1]) for row in rows(readme, "| training return |")]
+    assert f"after {min(minutes)} to {max(minutes)} minutes (medians of five" in readme
+
+
 def test_pace_of_the_page():
     """Would break: steps a second in docs/results.md and README that the runs over minutes do not give."""
     pace = defaultdict(list)
