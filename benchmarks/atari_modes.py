@@ -20,7 +20,7 @@ from ale_py import Action
 from torch.distributions import Categorical
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-from common import ROOT, check, load, read_json, writing  # noqa: E402
+from common import ROOT, check, is_complete, load, read_json, writing  # noqa: E402
 from compare import markdown  # noqa: E402
 from results import Row, export  # noqa: E402
 
@@ -78,6 +78,7 @@ def load_agent(algo, run: Path):
     """The run's agent, and its summary."""
     summary = read_json(run / "summary.json")
     check(summary.get("algo") == "ppo_atari", f"{run} is no finished run of ppo_atari.py")
+    check(is_complete(run), f"{run} was trained on: its weights are not those of its summary")
     saved = torch.load(run / "checkpoint.pt", map_location="cpu", weights_only=True)
     args = algo.Args(**saved["args"])
     actions = gym.make(args.env_id).action_space

@@ -91,7 +91,7 @@ def train(args: Args) -> dict:
     from torch.utils.tensorboard import SummaryWriter
 
     logging.disable(logging.WARNING)
-    torch.set_num_threads(args.torch_threads)
+    torch.set_num_threads(args.torch_threads or torch.get_num_threads())
     ray.init(num_cpus=1, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
     algorithm = configuration(args).build_algo()
     started = time.time()

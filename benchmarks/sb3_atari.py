@@ -5,9 +5,10 @@
 
 For learning curves beside ours at equal steps: the same network, hyperparameters, schedule and optimiser. What differs:
 stable-baselines3's wrappers (docs/atari.md), float32, and no value clipping, since stable-baselines3's form of it takes
-the clipped error alone, which gives values that moved far no gradient; ours takes the larger of both errors. Its DQN
-starts from PyTorch's own weights, and plays at random in all environments at once; in ours, rows of resets and of FIRE
-count for --learning-starts and --buffer-size, some 8 % of all.
+the clipped error alone, which gives values that moved far no gradient; ours takes the larger of both errors. Our PPO
+and A2C make 4 to 8 % more updates, in the place of rows of resets and of FIRE. Its DQN starts from PyTorch's own
+weights, plays at random in all environments at once, and takes a time limit for an end; in ours rows of resets and of
+FIRE, some 8 % of all, count for --learning-starts and --buffer-size.
 """
 
 import importlib
@@ -33,7 +34,7 @@ class Args:
     buffer_size: int = 0  # steps that DQN's replay holds, 28,224 bytes each; 0: ours
     fast: bool = False  # the fast setting of docs/atari.md: Pong's, or Breakout's for all others
     rms_eps: float = 0.0  # of A2C's RMSprop, under the root; 0: ours
-    torch_threads: int = 1  # CPU threads of PyTorch
+    torch_threads: int = 1  # CPU threads of PyTorch; 0 leaves its own choice
     eval_episodes: int = 30  # games of the evaluation, one in each of as many environments
     until_goal: float | None = None  # minutes: end at time_to_return.py's goal or after this time
     runs_dir: str = "runs"  # the run folder is created in here
@@ -110,6 +111,8 @@ def train(args: Args) -> dict:
     words = "--schedule-timesteps: at least --total-timesteps, or the rate falls below zero"
     check(schedule >= args.total_timesteps, words)
     settings = ours(args.algo, args.env_id, args.total_timesteps, schedule, args.fast)
+    waits = settings.get("learning_starts", 0)
+    check(args.total_timesteps > waits, f"--total-timesteps: DQN learns after {waits} only")
 
     def make_envs(number: int, seed: int):
         return VecFrameStack(make_atari_env(args.env_id, n_envs=number, seed=seed), 4)

@@ -41,7 +41,7 @@ class Args:
     env_id: str = "BipedalWalker-v3"  # zoo: one that ZOO of speed.py has; else any with Box actions
     seed: int = 1  # seeds Python, NumPy, PyTorch and every environment
     total_timesteps: int = 2_000_000  # environment steps
-    torch_threads: int = 1  # CPU threads of PyTorch
+    torch_threads: int = 1  # CPU threads of PyTorch; 0 leaves its own choice
     eval_episodes: int = 100  # episodes of the evaluation, one in each of as many environments
     until_goal: float | None = None  # minutes: end at time_to_return.py's goal or after this time
     runs_dir: str = "runs"  # the run folder is created in here
@@ -82,7 +82,7 @@ def run(
     from torch.utils.tensorboard import SummaryWriter
 
     started = time.time()
-    torch.set_num_threads(args.torch_threads)
+    torch.set_num_threads(args.torch_threads or torch.get_num_threads())
     name = f"{args.env_id.replace('/', '-')}__{args.exp_name}__{args.seed}__{int(started)}"
     run_dir = Path(args.runs_dir) / name
     run_dir.mkdir(parents=True)
@@ -150,7 +150,9 @@ def run(
     )
     model.learn(args.total_timesteps, callback=log)
     writer.close()
-    first, last = log.marks[min(1, len(log.marks) - 1)], log.marks[-1]
+    waits = getattr(model, "learning_starts", 0)  # Q-learning's steps without updates are no pace
+    first = next((mark for mark in log.marks[1:] if mark[1] >= waits), log.marks[-1])
+    last = log.marks[-1]
     eval_returns = evaluate(model)
     summary = run | {
         "global_step": model.num_timesteps, "wall_time_s": time.time() - started,

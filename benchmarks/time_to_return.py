@@ -197,6 +197,13 @@ def middle(seeds: dict[int, dict], what: str, form: str) -> str:
     return f"{'>= ' if late else ''}{value:{form}}"
 
 
+def spread(seeds: dict[int, dict]) -> str:
+    """The least and the most minutes, marked where it is a run that did not get there."""
+    runs = sorted(seeds.values(), key=lambda run: run["minutes"])
+    ends = [f"{'' if run['reached'] else '>= '}{run['minutes']:.1f}" for run in runs]
+    return f"({ends[0]} to {ends[-1]})"
+
+
 def sooner(ours: list[dict], others: list[dict]) -> str:
     """How many times sooner ours is there: the ratio of the medians, as seeds of two programs are no pairs. >= and
     rounded down where that is the least it can be: a run that did not get there may have needed any time from its end
@@ -227,13 +234,12 @@ def table(runs: list[dict], ours: str) -> list[str]:
     for env_id, side in order:
         seeds, mine = groups[env_id, side], groups.get((env_id, ours), {})
         reached = [bool(run["reached"]) for run in seeds.values()]
-        minutes = [run["minutes"] for run in seeds.values()]
-        spread = f"{middle(seeds, 'minutes', '.1f')} ({min(minutes):.1f} to {max(minutes):.1f})"
+        minutes = f"{middle(seeds, 'minutes', '.1f')} {spread(seeds)}"
         steps = middle(seeds, "steps", ",.0f")
         ratio = sooner([*mine.values()], [*seeds.values()]) if mine and side != ours else ""
         name, goal = SIDES.get(side, [side])[0], f"{env_id} to {GOALS[env_id]:,.0f}"
         there = f"{sum(reached)} of {len(reached)}"
-        rows.append(f"| {goal} | {name} | {there} | {spread} | {steps} | {ratio} |")
+        rows.append(f"| {goal} | {name} | {there} | {minutes} | {steps} | {ratio} |")
     return rows
 
 

@@ -1572,7 +1572,7 @@ def lines_over_minutes(runs: list[dict], sides: dict[str, str]) -> list[str]:
     for label, side in sides.items():
         seeds = {run["seed"]: run for run in runs if run["exp_name"] == side}
         here = [run["minutes"] for run in seeds.values()]
-        spread = f" ({min(here):.1f} to {max(here):.1f})" if len(here) > 1 else ""
+        spread = f" {time_to_return.spread(seeds)}" if len(here) > 1 else ""
         cells = [f"{sum(run['reached'] for run in seeds.values()):.0f} of {len(here)}"]
         cells.append(time_to_return.middle(seeds, "minutes", ".1f") + spread)
         cells.append(time_to_return.middle(seeds, "steps", ",.0f"))
@@ -1612,7 +1612,10 @@ def test_fast_setting_of_pong():
     ]  # fmt: skip
     assert f"it has {listed(half[0])} where draws have {listed(half[1])}." in page
     runs = time_to_return.read_csv(ROOT / "benchmarks/time_to_return_pong.csv")
-    sides = {"ours, fast setting": fast, "ours, the rate falling within 2.5M steps": short} | PEERS
+    sides = {"ours, fast setting": fast, "ours, the rate falling within 2.5M steps": short}
+    peer, published = PEERS.values()
+    sides["stable-baselines3, the rate falling within 2.5M steps"] = peer
+    sides["stable-baselines3, published settings"] = published
     for line in lines_over_minutes(runs, sides):
         assert line in page
     by_side = defaultdict(dict)
