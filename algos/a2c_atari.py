@@ -353,7 +353,7 @@ def train(args: Args, stop=()) -> dict:
     obs = torch.zeros(args.num_steps + 1, *next_obs.shape, dtype=torch.uint8, device=device)
     actions = torch.zeros(shape, dtype=torch.int64, device=device)
     values = torch.zeros(args.num_steps + 1, args.num_envs, device=device)
-    storage = np.zeros((4, *shape), np.float32)  # reward, terminal, end, valid
+    storage = np.zeros((4, *shape), np.float32)  # rewards, terminals, dones, valid
     done = np.zeros(args.num_envs, bool)
     finished = []  # (return, length) of the episodes that ended since the last line of the log
     losses = []  # metrics of the updates since then
@@ -389,10 +389,10 @@ def train(args: Args, stop=()) -> dict:
         obs[-1] = torch.from_numpy(next_obs)
 
         # Targets
-        r, terminal, end, valid = torch.from_numpy(storage).to(device)
+        rewards, terminals, dones, valid = torch.from_numpy(storage).to(device)
         with torch.no_grad():
             values[-1] = agent.get_value(obs[-1])  # t + 1: the true next state, also at an end
-            targets = n_step_returns(r, values, terminal, end, args.gamma)
+            targets = n_step_returns(rewards, values, terminals, dones, args.gamma)
 
         # Update: (T, N, ...) -> (rows, ...)
         batch = [tensor.flatten(0, 1) for tensor in (obs[:-1], actions, targets, valid)]

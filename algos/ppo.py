@@ -337,7 +337,7 @@ def train(args: Args, stop=()) -> dict:
     obs = torch.zeros(args.num_steps + 1, *next_obs.shape, device=device)
     actions = torch.zeros(shape, dtype=torch.int64, device=device)
     logprobs = torch.zeros(shape, device=device)
-    storage = np.zeros((5, *shape), np.float32)  # reward, terminal, end, valid, discounted
+    storage = np.zeros((5, *shape), np.float32)  # rewards, terminals, dones, valid, discounted
     done = np.zeros(args.num_envs, bool)
     trace = np.zeros(args.num_envs)  # discounted return so far, to scale rewards by
     paces = []  # seconds per step of the iterations
@@ -368,15 +368,15 @@ def train(args: Args, stop=()) -> dict:
         obs[-1] = torch.from_numpy(flatten(next_obs))
 
         # Advantages
-        r, terminal, end, valid, discounted = torch.from_numpy(storage).to(device)
+        rewards, terminals, dones, valid, discounted = torch.from_numpy(storage).to(device)
         valid = valid.bool()
         if args.norm_reward:
             agent.return_rms.update(discounted[valid])
-            r = (r / (agent.return_rms.var + 1e-8).sqrt()).clamp(-10, 10)
+            rewards = (rewards / (agent.return_rms.var + 1e-8).sqrt()).clamp(-10, 10)
         x = agent.normalize(obs)
         with torch.no_grad():
             values = agent.get_value(x)  # row t + 1 is the true next state, also at an end
-            advantages = gae(r, values, terminal, end, args.gamma, args.gae_lambda)
+            advantages = gae(rewards, values, terminals, dones, args.gamma, args.gae_lambda)
         targets = advantages + values[:-1]
 
         # Update: ppo_loss's tensors in its order, without reset rows: (T, N, ...) -> (rows, ...)

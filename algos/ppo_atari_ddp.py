@@ -398,7 +398,7 @@ def train(args: Args, stop=()) -> dict:
     actions = torch.zeros(shape, dtype=torch.int64, device=device)
     logprobs = torch.zeros(shape, device=device)
     values = torch.zeros(args.num_steps + 1, args.num_envs, device=device)
-    storage = np.zeros((4, *shape), np.float32)  # reward, terminal, end, valid
+    storage = np.zeros((4, *shape), np.float32)  # rewards, terminals, dones, valid
     done = np.zeros(args.num_envs, bool)
     last100 = None  # mean return of the last 100 episodes
     paces = []  # seconds per step of the iterations
@@ -434,11 +434,11 @@ def train(args: Args, stop=()) -> dict:
         global_step = first_step + sum(gather(global_step - first_step))  # DDP: of all ranks
 
         # Advantages
-        r, terminal, end, valid = torch.from_numpy(storage).to(device)
+        rewards, terminals, dones, valid = torch.from_numpy(storage).to(device)
         valid = valid.bool()
         with torch.no_grad():
             values[-1] = agent.get_value(obs[-1])  # t + 1: the true next state, also at an end
-            advantages = gae(r, values, terminal, end, args.gamma, args.gae_lambda).clone()
+            advantages = gae(rewards, values, terminals, dones, args.gamma, args.gae_lambda).clone()
         targets = advantages + values[:-1]
 
         # Update: ppo_loss's tensors in its order, of valid rows: (T, N, ...) -> (rows, ...)

@@ -347,7 +347,7 @@ def train(args: Args, stop=()) -> dict:
     actions = torch.zeros(shape, dtype=torch.int64, device=device)
     logprobs = torch.zeros(shape, device=device)
     values = torch.zeros(args.num_steps + 1, args.num_envs, device=device)
-    storage = np.zeros((5, *shape), np.float32)  # reward, terminal, end, valid, discounted
+    storage = np.zeros((5, *shape), np.float32)  # rewards, terminals, dones, valid, discounted
     done = np.zeros(args.num_envs, bool)
     trace = np.zeros(args.num_envs)  # discounted return so far, to scale rewards by
     last100 = None  # mean return of the last 100 episodes
@@ -379,14 +379,14 @@ def train(args: Args, stop=()) -> dict:
         obs[-1] = torch.from_numpy(next_obs)
 
         # Advantages
-        r, terminal, end, valid, discounted = torch.from_numpy(storage).to(device)
+        rewards, terminals, dones, valid, discounted = torch.from_numpy(storage).to(device)
         valid = valid.bool()
         if args.norm_reward:
             agent.return_rms.update(discounted[valid])
-            r = (r / (agent.return_rms.var + 1e-8).sqrt()).clamp(-10, 10)
+            rewards = (rewards / (agent.return_rms.var + 1e-8).sqrt()).clamp(-10, 10)
         with torch.no_grad():
             values[-1] = agent.get_value(obs[-1])  # t + 1: the true next state, also at an end
-            advantages = gae(r, values, terminal, end, args.gamma, args.gae_lambda).clone()
+            advantages = gae(rewards, values, terminals, dones, args.gamma, args.gae_lambda).clone()
         targets = advantages + values[:-1]
 
         # Update: ppo_loss's tensors in its order, without reset rows: (T, N, ...) -> (rows, ...)

@@ -397,7 +397,7 @@ def train(args: Args, stop=()) -> dict:
     int_trace = agent.bonus_rms.mean.repeat(args.num_envs)  # RND: discounted return of the bonus
     int_returns = torch.zeros(shape, device=device)  # RND: the same at each step of a rollout
     logprobs = torch.zeros(shape, device=device)
-    storage = np.zeros((5, *shape), np.float32)  # reward, terminal, end, valid, discounted
+    storage = np.zeros((5, *shape), np.float32)  # rewards, terminals, dones, valid, discounted
     done = np.zeros(args.num_envs, bool)
     trace = np.zeros(args.num_envs)  # discounted return so far, to scale rewards by
     paces = []  # seconds per step of the iterations
@@ -430,15 +430,15 @@ def train(args: Args, stop=()) -> dict:
         obs[-1] = torch.from_numpy(flatten(next_obs))
 
         # Advantages
-        r, terminal, end, valid, discounted = torch.from_numpy(storage).to(device)
+        rewards, terminals, dones, valid, discounted = torch.from_numpy(storage).to(device)
         valid = valid.bool()
         if args.norm_reward:
             agent.return_rms.update(discounted[valid])
-            r = (r / (agent.return_rms.var + 1e-8).sqrt()).clamp(-10, 10)
+            rewards = (rewards / (agent.return_rms.var + 1e-8).sqrt()).clamp(-10, 10)
         x = agent.normalize(obs)
         with torch.no_grad():
             values = agent.get_value(x)  # row t + 1 is the true next state, also at an end
-            advantages = gae(r, values, terminal, end, args.gamma, args.gae_lambda)
+            advantages = gae(rewards, values, terminals, dones, args.gamma, args.gae_lambda)
             advantages = advantages.clone()  # RND: a CUDA graph called again reuses its memory
             agent.seen_rms.update(obs[1:].flatten(0, 1))  # RND: up to the next targets
             seen = (obs[1:] - agent.seen_rms.mean) / (agent.seen_rms.var + 1e-8).sqrt()
@@ -452,7 +452,7 @@ def train(args: Args, stop=()) -> dict:
             int_values = agent.int_critic(x).squeeze(-1)
             waits = ~valid  # a reset row pays nothing, it only delays what comes
             int_values[:-1][waits] = args.int_gamma * int_values[1:][waits]
-            never = torch.zeros_like(end)  # its returns go on where an episode ends
+            never = torch.zeros_like(dones)  # its returns go on where an episode ends
             int_advantages = gae(scaled, int_values, never, never, args.int_gamma, args.gae_lambda)
         int_targets = int_advantages + int_values[:-1]  # RND: as below
         targets = advantages + values[:-1]
