@@ -1391,18 +1391,14 @@ def test_breakout_beside_stable_baselines3():
         for metric in ("eval_return_mean", "train_return_last100")
         for side in sides
     ]
-    words = (
-        "DQN's two runs a side have {:.1f} against {:.1f} in evaluations, {:.1f} against {:.1f} in"
-    )
-    assert words.format(*means) in page
+    words = "DQN's three runs a side have {:.1f} against {:.1f} in training, but {:.1f} against "
+    assert f"{words}{{:.1f}} in evaluations".format(*means[2:], *means[:2]) in page
     dqn, ppo = (
         [run["eval_return_mean"] for _, run in sorted(scores[name].items())]
         for name in ("dqn_atari", "ppo_atari")
     )
-    words = (
-        "two runs of 500,000 end at {:.1f} and {:.1f}, five of PPO with the published settings at"
-    )
-    assert f"{words.format(*dqn)} {min(ppo):.1f} to {max(ppo):.1f}" in page
+    words = f"three runs of 500,000 end at {min(dqn):.1f} to {max(dqn):.1f}, five of PPO with the "
+    assert f"{words}published settings at {min(ppo):.1f} to {max(ppo):.1f}" in page
     with (ROOT / "benchmarks/curves/breakout_published_comparisons.csv").open() as file:
         (row,) = csv.DictReader(file)
     assert (row["exp_name"], row["against"]) == ("sb3_atari-ppo", "ppo_atari")
