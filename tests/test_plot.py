@@ -1371,7 +1371,7 @@ def test_breakout_beside_stable_baselines3():
         ]
         found = [cell.strip() for cell in line.strip("|").split("|")]
         assert [cell for cell in found[1:] if cell] == cells
-    assert len(scores) == 9
+    assert len(scores) == 10
     sides = ("ppo_atari", "sb3_atari-ppo")
     ours, theirs = (
         {
@@ -1425,7 +1425,8 @@ def test_breakout_beside_stable_baselines3():
     both = "has {:.1f} and stable-baselines3's {:.1f}, in training {:.1f} and {:.1f} (commit"
     assert both.format(*a2c) in page
     with (ROOT / "benchmarks/curves/breakout_a2c_comparisons.csv").open() as file:
-        (row,) = csv.DictReader(file)
+        row = next(csv.DictReader(file))
+    assert (row["exp_name"], row["against"]) == ("sb3_atari-a2c-small-eps", "a2c_atari-small-eps")
     ahead, low, high = (-float(row[key]) for key in ("difference", "high", "low"))
     words = f"{ahead:.2f} [{low:.2f}, {high:.2f}], p = {float(row['p']):.3f}, is in part the starts"
     assert f"evaluation's {words}" in page
@@ -1436,21 +1437,19 @@ def test_breakout_beside_stable_baselines3():
     row = compare.compare(*both, options(), same_program=False)
     words = "{difference:.2f} [{low:.2f}, {high:.2f}], p = {p:.2f}".format(**row)
     assert f"ours is ahead by {words}" in page
-    rows = results.read_csv(ROOT / "benchmarks/results/breakout_a2c.csv")
-    curves = results.curves_of(rows, results.CURVE)
-    equal = [
-        np.mean(
-            [
-                np.mean([value for step, value in curve if low <= step < high])
-                for curve in curves["BreakoutNoFrameskip-v4", side].values()
-            ]
-        )
-        for side, low, high in zip(sides, (440_000, 480_000), (460_000, 500_000))
+    rows = list(results.read_csv(ROOT / "benchmarks/results/breakout_a2c.csv"))
+    ahead = []
+    for metric in ("eval_return_mean", "train_return_last100"):
+        runs = results.finals_of(rows, metric)
+        both = (runs["BreakoutNoFrameskip-v4", side] for side in (sides[0], f"{sides[1]}-543k"))
+        row = compare.compare(*both, options(), same_program=False)
+        ahead.append("{difference:.2f} [{low:.2f}, {high:.2f}], p = {p:.2f}".format(**row))
+    assert "Ours is ahead of it by {}, in training by {}.".format(*ahead) in page
+    more = [
+        np.mean([run[metric] for run in scores[f"{sides[1]}-543k"].values()])
+        for metric in ("eval_return_mean", "train_return_last100")
     ]
-    assert (
-        f"{equal[0]:.1f}" == f"{equal[1]:.1f}"
-        and f"at the end, ours has {equal[0]:.1f}, as" in page
-    )
+    assert "(commit c9e20fe): {:.1f}, in training {:.1f}. Ours".format(*more) in page
     rows = list(results.read_csv(ROOT / "benchmarks/results/pong_a2c.csv"))
     pong = results.finals_of(rows, "eval_return_mean")
     both = [pong["PongNoFrameskip-v4", side] for side in sides]
