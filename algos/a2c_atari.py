@@ -398,7 +398,7 @@ def train(args: Args, stop=()) -> dict:
         batch = [tensor.flatten(0, 1) for tensor in (obs[:-1], actions, targets, valid)]
         losses.append(update(agent, optimizer, args, batch, loss_fn).tolist())
         weights = torch.stack([weight.detach().sum() for weight in agent.parameters()])
-        if not np.isfinite([*losses[-1], storage.sum(), weights.sum().item()]).all():
+        if not np.isfinite([*losses[-1], weights.sum().item()]).all():
             sys.exit(f"non-finite numbers before step {global_step}; saved {saved_step}: {run_dir}")
 
         # Log, every 2,000 steps and before an evaluation
@@ -458,7 +458,7 @@ def train(args: Args, stop=()) -> dict:
             saved_step = global_step
             if bar.disable:  # there is no terminal
                 print(f"step {global_step}/{args.total_timesteps}, {bar.postfix}", flush=True)
-        bar.desc = f"saved {saved_step} "
+        bar.set_description_str(f"saved {saved_step} ")
     for resource in (bar, envs, writer):
         resource.close()
     if global_step < args.total_timesteps:

@@ -446,7 +446,7 @@ def train(args: Args, stop=()) -> dict:
         batch = [tensor[valid] for tensor in batch]
         metrics = update(agent, optimizer, args, batch, loss_fn).tolist()
         weights = torch.stack([weight.detach().sum() for weight in agent.parameters()])
-        numbers = [*metrics, storage.sum(), weights.sum().item()]
+        numbers = [*metrics, weights.sum().item()]
         numbers = gather(numbers)  # DDP: those of one rank end all
         if RANK > 0:  # rank 0 alone logs, evaluates and saves; the others wait for it here
             stop, saved_step = sum(gather(list(signals)), []), global_step
@@ -508,7 +508,7 @@ def train(args: Args, stop=()) -> dict:
             saved_step = global_step
             if bar.disable:  # there is no terminal
                 print(f"step {global_step}/{args.total_timesteps}, {bar.postfix}", flush=True)
-        bar.desc = f"saved {saved_step} "
+        bar.set_description_str(f"saved {saved_step} ")
     for resource in (bar, envs, writer):
         resource.close()
     if RANK > 0:  # DDP: rank 0 alone says how it ended

@@ -394,7 +394,7 @@ def train(args: Args, stop=()) -> dict:
         batch = [tensor[valid] for tensor in batch]
         metrics = update(agent, optimizer, args, batch, loss_fn).tolist()
         weights = torch.stack([weight.detach().sum() for weight in agent.parameters()])
-        if not np.isfinite([*metrics, storage.sum(), weights.sum().item()]).all():
+        if not np.isfinite([*metrics, weights.sum().item()]).all():
             sys.exit(f"non-finite numbers before step {global_step}; saved {saved_step}: {run_dir}")
 
         # Log
@@ -436,7 +436,7 @@ def train(args: Args, stop=()) -> dict:
             saved_step = global_step
             if bar.disable:  # there is no terminal
                 print(f"step {global_step}/{args.total_timesteps}, {bar.postfix}", flush=True)
-        bar.desc = f"saved {saved_step} "
+        bar.set_description_str(f"saved {saved_step} ")
     for resource in (bar, envs, writer):
         resource.close()
     if global_step < args.total_timesteps:

@@ -447,7 +447,7 @@ def train(args: Args, stop=()) -> dict:
             saved_step = global_step
             if bar.disable:  # there is no terminal
                 print(f"step {global_step}/{args.total_timesteps}, {bar.postfix}", flush=True)
-        bar.desc = f"saved {saved_step} "
+        bar.set_description_str(f"saved {saved_step} ")
     for resource in (bar, envs, writer):
         resource.close()
     if global_step < args.total_timesteps:

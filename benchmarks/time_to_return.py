@@ -198,10 +198,11 @@ def middle(seeds: dict[int, dict], what: str, form: str) -> str:
 
 
 def spread(seeds: dict[int, dict]) -> str:
-    """The least and the most minutes, marked where it is a run that did not get there."""
+    """The least and the most minutes, marked where a run that did not get there may have needed more."""
     runs = sorted(seeds.values(), key=lambda run: run["minutes"])
-    ends = [f"{'' if run['reached'] else '>= '}{run['minutes']:.1f}" for run in runs]
-    return f"({ends[0]} to {ends[-1]})"
+    least = "" if runs[0]["reached"] else ">= "
+    most = "" if all(run["reached"] for run in runs) else ">= "
+    return f"({least}{runs[0]['minutes']:.1f} to {most}{runs[-1]['minutes']:.1f})"
 
 
 def sooner(ours: list[dict], others: list[dict]) -> str:

@@ -195,6 +195,7 @@ def test_two_rollouts_with_resets(tmp_path):
     for key, value in one["agent"].items():
         np.testing.assert_array_equal(value, other["agent"][key], key)
     assert one["summary"]["global_step"] == len(rows) and other["summary"] == {}
+    assert one["summary"]["ranks"] == 2
     run = run_folder(tmp_path)
     assert len(list(run.glob("events*"))) == 1
     logged = scalars(run)

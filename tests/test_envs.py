@@ -173,6 +173,8 @@ def test_backend_flag_is_obeyed_and_gymnasium_judges(algo, monkeypatch, tmp_path
     """Would break: an evaluation on EnvPool where Gymnasium has the environment."""
     made, played = [], []
     envpool = SimpleNamespace(
+        __name__="envpool",
+        __version__="1",
         list_all_envs=algo.envpool.list_all_envs,
         make_gymnasium=lambda *a, **k: played.append(k) or algo_envpool(*a, **k),
     )

@@ -71,6 +71,10 @@ def test_run_folder(every, monkeypatch, tmp_path):
     assert summary["sps"] > 0 and summary["wall_time_s"] > 0
     assert summary["commit"] == commit_of(script(name))
     assert summary["versions"]["torch"] == torch.__version__
+    packages = {"torch", "numpy", "gymnasium"} | (
+        {"envpool"} if getattr(every, "envpool", None) else set()
+    )
+    assert {*summary["versions"]} == packages
     logged = scalars(run)
     assert logged.keys() >= CHARTS | {f"losses/{key}" for key in LOSSES.get(name, PPO)}
     assert all(math.isfinite(value) for points in logged.values() for _, value in points)

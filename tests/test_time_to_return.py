@@ -186,6 +186,8 @@ def test_what_a_late_run_may_move():
     mine, theirs = time_to_return.table([*ours, late, *peers], "ppo_continuous")[2:]
     assert mine.endswith("| 2 of 3 | 1.0 (1.0 to >= 5.0) | 1,000 |  |")
     assert theirs.endswith("| 1 of 3 | >= 6.0 (4.0 to >= 6.0) | >= 6,000 | >= 6.0 |")
+    early = {seed: run("peer", seed, seed, seed != 2) for seed in (1, 2, 3)}
+    assert time_to_return.spread(early) == "(1.0 to >= 3.0)"
     # our late run is above the median, whatever it needs, and so is the peer's
     peers = [run("peer", 1, 4, True), run("peer", 2, 2.99, True), run("peer", 3, 1, True)]
     assert time_to_return.sooner([*ours, late], peers) == "3.0"

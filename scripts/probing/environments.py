@@ -111,10 +111,12 @@ class Fire(Arcade):
 
 
 def rare(world: type) -> type:
-    """The world, but for the first reward of every twentieth episode: so large that dividing leaves more than 10."""
+    """The world, but for one reward of one environment in four, at the end of its tenth episode. It is so large and so
+    rare that dividing leaves more than 10: one large return among n is about n ** 0.5 deviations."""
 
     def pay(self, action):
-        return world.pay(self, action) + 1000.0 * (self.steps == 1 and self.episode % 20 == 19)
+        last = self.steps == self.length() and self.episode == 9 and self.number % 4 == 0
+        return world.pay(self, action) + 1000.0 * last
 
     return type(f"Rare{world.__name__}", (world,), {"pay": pay})
 

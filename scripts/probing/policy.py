@@ -1243,7 +1243,7 @@ def stored_actions(subject: Subject) -> Finding:
 @check("train", of="policy", follows="stored-actions sampling action-frequencies")
 def rollout_draws(subject: Subject) -> Finding:
     """How likely each stored action is, ranked among 19 draws of the same policy in the same state: on average in the
-    middle. Of discrete actions in a run of an agent that prefers some from the start."""
+    middle. With discrete actions the agent of this run prefers some from the start."""
     off = variance = 0.0
     trace = Trace(subject, scattered=True) if "discrete" in subject.kinds else subject.trace
     for batch, _, _, record, _ in found_rows(trace):
@@ -1470,11 +1470,11 @@ def reward_normalisation(subject: Subject) -> Finding:
     finding = scaled_rewards(Trace(subject, norm_reward=True))
     if finding.verdict != "passes":
         return finding
-    return scaled_rewards(Trace(subject, norm_reward=True, env_id="ProbeRare-v0"))
+    return scaled_rewards(Trace(subject, norm_reward=True, env_id="ProbeRare-v0"), above=10)
 
 
-def scaled_rewards(trace: Trace) -> Finding:
-    """The rewards that reach the returns, against those paid."""
+def scaled_rewards(trace: Trace, above: float = 0) -> Finding:
+    """The rewards that reach the returns, against those paid, of which some must be above this when they are scaled."""
     cases = {name: [] for name in ("ours", "right", "with resets", "paid", "own", "whole")}
     seen, all_seen, late_seen, rewards = [], [], [], []
     discounted = late = np.zeros(trace.args.num_envs)
@@ -1495,6 +1495,8 @@ def scaled_rewards(trace: Trace) -> Finding:
             )
         cases["whole"].append(truth["reward"][valid] / np.sqrt(np.var(seen) + 1e-8))
     ours, right, resets, late, own, whole = (np.concatenate(cases[name]) for name in cases)
+    if whole.max() <= above:
+        raise Unable(f"no scaled reward of this run is above {above}")
     question = "rewards are not divided by the deviation of the discounted return so far"
     return compare(
         ours,

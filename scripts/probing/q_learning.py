@@ -441,17 +441,17 @@ def replay_rows(subject: Subject) -> Finding:
 def rows_drawn(trace: Trace, mistake: str) -> Finding:
     """Whether all rows drawn are right, and no invalid ones among them, which would be the mistake."""
     draws = Draws(trace)
-    count = {"reset rows": 0, "broken": 0, "too old": 0, "too new": 0}
+    count = {"invalid rows": 0, "broken": 0, "too old": 0, "too new": 0}
     rows = trace.args.buffer_size // trace.args.num_envs
     for tick, batch in draws.batches:
         for _, k, _ in draws.find(batch):
-            name = {"reset": "reset rows", None: "broken"}.get(k)
+            name = {"reset": "invalid rows", None: "broken"}.get(k)
             if name is None:
                 name = "too old" if k < tick - rows else "too new" if k >= tick else None
             if name:
                 count[name] += 1
     mistakes = {
-        "reset rows": mistake,
+        "invalid rows": mistake,
         "broken": "a stack of frames crosses the end of an episode or the seam of the ring, or is of other steps"
         if "pixels" in trace.subject.kinds
         else "observations are drawn that no step had",

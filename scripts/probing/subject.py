@@ -805,7 +805,9 @@ class Trace:
         before, self.evaluating = copy.deepcopy(agent.state_dict()), True
         result = self.names["evaluate"](agent, *a, **k)
         self.evaluating = False
-        if k.get("greedy"):  # beside the draws, in environments of its own
+        if Call(self.names["evaluate"], (agent, *a), k).arguments.get(
+            "greedy"
+        ):  # beside the draws, in environments of its own
             self.greedy = result, self.envs.pop()[0]
         elif self.recording:
             self.evaluations.append((before, copy.deepcopy(agent), result))
