@@ -1372,27 +1372,29 @@ def test_breakout_beside_stable_baselines3():
         found = [cell.strip() for cell in line.strip("|").split("|")]
         assert [cell for cell in found[1:] if cell] == cells
     assert len(scores) == 10
-    sides = ("ppo_atari", "sb3_atari-ppo")
-    ours, theirs = (
-        {
-            metric: np.mean([scores[name][seed][metric] for seed in range(1, 6)])
-            for metric in ("eval_return_mean", "train_return_last100")
-        }
-        for name in sides
-    )
+    assert {
+        len(runs) for name, runs in scores.items() if name in ("ppo_atari", "sb3_atari-ppo")
+    } == {5}
+
+    def means(*names: str) -> list[float]:
+        """Of the evaluations of each, then of the training returns of each."""
+        metrics = ("eval_return_mean", "train_return_last100")
+        sides = [(metric, scores[name].values()) for metric in metrics for name in names]
+        return [np.mean([run[metric] for run in runs]) for metric, runs in sides]
+
     page = " ".join(page.split())
-    both = "of Breakout PPO has {eval_return_mean:.1f}, stable-baselines3's with the same settings"
-    assert f"{both} {{:.1f}}. Five seeds each".format(theirs["eval_return_mean"], **ours) in page
-    both = "ours has {train_return_last100:.1f} and stable-baselines3"
-    assert f"{both} {{:.1f}} ([table".format(theirs["train_return_last100"], **ours) in page
-    sides = [scores[name].values() for name in ("dqn_atari", "sb3_atari-dqn")]
-    means = [
-        np.mean([run[metric] for run in side])
-        for metric in ("eval_return_mean", "train_return_last100")
-        for side in sides
-    ]
-    words = "DQN's three runs a side have {:.1f} against {:.1f} in training, but {:.1f} against "
-    assert f"{words}{{:.1f}} in evaluations".format(*means[2:], *means[:2]) in page
+    evaluations, trainings = np.split(np.array(means("ppo_atari", "sb3_atari-ppo")), 2)
+    both = (
+        "of Breakout PPO has {:.1f}, stable-baselines3's with the same settings {:.1f}. Five seeds"
+    )
+    assert both.format(*evaluations) in page
+    both = "ours has {:.1f} and stable-baselines3 {:.1f} ([table"
+    assert both.format(*trainings) in page
+    ours, theirs, ours_trained, theirs_trained = means("dqn_atari", "sb3_atari-dqn")
+    words = (
+        f"DQN's three runs a side have {ours_trained:.1f} against {theirs_trained:.1f} in training"
+    )
+    assert f"{words}, but {ours:.1f} against {theirs:.1f} in evaluations" in page
     dqn, ppo = (
         [run["eval_return_mean"] for _, run in sorted(scores[name].items())]
         for name in ("dqn_atari", "ppo_atari")
@@ -1416,28 +1418,21 @@ def test_breakout_beside_stable_baselines3():
     row = compare.compare(*whole, options(), same_program=False)
     both = "Over the whole curve ours has {:.1f} and stable-baselines3 {:.1f} (p = {:.2f})"
     assert both.format(*(np.mean([*side.values()]) for side in whole), row["p"]) in page
-    sides = [scores[name].values() for name in ("a2c_atari-small-eps", "sb3_atari-a2c-small-eps")]
-    a2c = [
-        np.mean([run[metric] for run in side])
-        for metric in ("eval_return_mean", "train_return_last100")
-        for side in sides
-    ]
+    sides = ("a2c_atari-small-eps", "sb3_atari-a2c-small-eps")
     both = "has {:.1f} and stable-baselines3's {:.1f}, in training {:.1f} and {:.1f} (commit"
-    assert both.format(*a2c) in page
+    assert both.format(*means(*sides)) in page
     with (ROOT / "benchmarks/curves/breakout_a2c_comparisons.csv").open() as file:
         row = next(csv.DictReader(file))
     assert (row["exp_name"], row["against"]) == ("sb3_atari-a2c-small-eps", "a2c_atari-small-eps")
     ahead, low, high = (-float(row[key]) for key in ("difference", "high", "low"))
     words = f"{ahead:.2f} [{low:.2f}, {high:.2f}], p = {float(row['p']):.3f}, is in part the starts"
     assert f"evaluation's {words}" in page
-    rows = results.read_csv(ROOT / "benchmarks/results/breakout_a2c.csv")
+    rows = list(results.read_csv(ROOT / "benchmarks/results/breakout_a2c.csv"))
     runs = results.finals_of(rows, "train_return_last100")
-    sides = ("a2c_atari-small-eps", "sb3_atari-a2c-small-eps")
     both = (runs["BreakoutNoFrameskip-v4", side] for side in sides)
     row = compare.compare(*both, options(), same_program=False)
     words = "{difference:.2f} [{low:.2f}, {high:.2f}], p = {p:.2f}".format(**row)
     assert f"ours is ahead by {words}" in page
-    rows = list(results.read_csv(ROOT / "benchmarks/results/breakout_a2c.csv"))
     ahead = []
     for metric in ("eval_return_mean", "train_return_last100"):
         runs = results.finals_of(rows, metric)
@@ -1445,11 +1440,8 @@ def test_breakout_beside_stable_baselines3():
         row = compare.compare(*both, options(), same_program=False)
         ahead.append("{difference:.2f} [{low:.2f}, {high:.2f}], p = {p:.2f}".format(**row))
     assert "Ours is ahead of it by {}, in training by {}.".format(*ahead) in page
-    more = [
-        np.mean([run[metric] for run in scores[f"{sides[1]}-543k"].values()])
-        for metric in ("eval_return_mean", "train_return_last100")
-    ]
-    assert "(commit c9e20fe): {:.1f}, in training {:.1f}. Ours".format(*more) in page
+    words = "(commit c9e20fe): {:.1f}, in training {:.1f}. Ours"
+    assert words.format(*means(f"{sides[1]}-543k")) in page
     rows = list(results.read_csv(ROOT / "benchmarks/results/pong_a2c.csv"))
     pong = results.finals_of(rows, "eval_return_mean")
     both = [pong["PongNoFrameskip-v4", side] for side in sides]
