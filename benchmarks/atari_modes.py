@@ -2,10 +2,11 @@
 
     python benchmarks/atari_modes.py runs/PongNoFrameskip-v4__* --output benchmarks/atari_modes.csv
 
-The same weights play in five ways, from starts that neither training nor its evaluations have: by draws from the
-policy; by the same with 1 % random actions, as have all that follow and the greedy evaluation of ppo_atari.py; by draws
-from p ** 4, which has less entropy; by the likeliest action; and by the likeliest move, an action's probability added
-to that of the same move with FIRE, played without FIRE. Prints a Markdown table of mean returns.
+The same weights play in six ways, from starts that neither training nor its evaluations have: by draws from the
+policy; by the same with 1 % random actions, as have all that follow but the last, and the greedy evaluation of
+ppo_atari.py; by draws from p ** 4, which has less entropy; by the likeliest action; by the likeliest move, an action's
+probability added to that of the same move with FIRE, played without FIRE; and by the likeliest action alone. Prints a
+Markdown table of mean returns.
 """
 
 import sys
@@ -25,7 +26,8 @@ from compare import markdown  # noqa: E402
 from results import Row, export  # noqa: E402
 
 WAYS = ("draws", "draws, some random", "sharpened draws", "likeliest action", "likeliest move")
-EPSILON = 0.01  # of random actions, but for the first way
+WAYS += ("likeliest action, none random",)
+EPSILON = 0.01  # of random actions, but for the first way and the last
 SHARPER = 4.0  # the power
 
 
@@ -52,7 +54,7 @@ def choose(logits: torch.Tensor, way: str, move: torch.Tensor) -> torch.Tensor:
     else:
         power = SHARPER if way == "sharpened draws" else 1.0
         action = Categorical(logits=power * logits).sample()
-    explores = torch.rand(len(action)) < EPSILON * (way != WAYS[0])
+    explores = torch.rand(len(action)) < EPSILON * (way not in (WAYS[0], WAYS[-1]))
     return torch.where(explores, torch.randint(logits.shape[1], action.shape), action)
 
 

@@ -54,8 +54,9 @@ SIDES = {  # exp_name: what the figure calls it, its colour
     "sb3_ppo-sbx-zoo": ("SBX, RL-Zoo's settings", "#009E73"),
     "ppo_atari-fast": ("plainrl, fast setting", "#0072B2"),
     "ppo_atari-fast-h200": ("plainrl, fast setting, H200 and four cores", "#E69F00"),
-    "ppo_atari-fast-pong-4m": ("plainrl, fast setting", "#0072B2"),
-    "ppo_atari-fast-pong": ("plainrl, the rate falling within 2.5M steps", "#56B4E9"),
+    "ppo_atari-fast-pong-1e-3": ("plainrl, fast setting", "#0072B2"),
+    "ppo_atari-fast-pong-4m": ("plainrl, a rate of 5e-4 within 4M steps", "#E69F00"),
+    "ppo_atari-fast-pong": ("plainrl, a rate of 5e-4 within 2.5M steps", "#56B4E9"),
     "sb3_atari-ppo-fast": ("Stable-Baselines3, fast setting", "#D55E00"),
     "sb3_atari-ppo-minutes": ("Stable-Baselines3, published settings", "#999999"),
 }
@@ -173,7 +174,14 @@ def draw(file: Path, runs: list[dict], ours: str) -> None:
                 y = [value for *_, value in run["curve"]]
                 axis.plot(x, y, color=look[side]["color"], lw=0.9, alpha=0.8)
                 if run["reached"]:
-                    axis.plot(run["minutes"], GOALS[env_id], "o", color=look[side]["color"], ms=5)
+                    axis.plot(
+                        run["minutes"],
+                        GOALS[env_id],
+                        "o",
+                        color=look[side]["color"],
+                        ms=5,
+                        zorder=3,
+                    )
         axis.set(title=f"{env_id} to {GOALS[env_id]:,.0f}", xlim=(0, None))
         axis.set_ylim(bottom=FLOOR.get(env_id))
     for axis in axes[::2]:
@@ -184,7 +192,7 @@ def draw(file: Path, runs: list[dict], ours: str) -> None:
     seeds = " to ".join(map(str, sorted({min(counts), max(counts)})))
     words = "A dot: the mean of its last steps has reached the return."
     if not all(label.startswith("plainrl") for label, _ in named.values()):
-        words += " Peers stop there or give up."
+        words += " A line without one ended before."
     caption = f"Every run, {seeds} seeds a side. {words}"
     save(figure, [file], caption, [], look)
 

@@ -531,7 +531,10 @@ def test_atari_modes(monkeypatch, tmp_path, capsys):
     assert shares["sharpened draws"] == pytest.approx(probs**4 / (probs**4).sum(), abs=0.02)
     assert shares["likeliest action"][[0, 5]].sum() == 1 and shares["likeliest move"][3] == 1
     monkeypatch.setattr(modes, "EPSILON", 1.0)
-    assert modes.choose(logits, "likeliest move", move).bincount(minlength=6).min() > 3000
+    for way in modes.WAYS[1:-1]:
+        assert modes.choose(logits, way, move).bincount(minlength=6).min() > 3000
+    alone = modes.choose(logits + torch.tensor([0.1, 0, 0, 0, 0, 0]), modes.WAYS[-1], move)
+    assert (alone == 0).all()
     with pytest.raises(SystemExit):
         modes.main(modes.Args((tmp_path,)))
     assert f"{tmp_path} is no finished run of ppo_atari.py" in capsys.readouterr().err
