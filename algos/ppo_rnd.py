@@ -90,7 +90,7 @@ class Args:
         for name, value in asdict(self).items():
             least = 0 if name in may_be_zero else 1e-9
             most = 1 if name in ("gamma", "gae_lambda") else 2**32 - 1
-            most = 1 if name == "int_gamma" else most  # RND: a discount, too
+            most = 0.9999 if name == "int_gamma" else most  # RND: its returns never end
             if type(value) in (int, float) and not least <= value <= most:
                 raise ValueError(f"--{name.replace('_', '-')} {value} is not in [{least}, {most}]")
         batch_size = self.num_envs * self.num_steps

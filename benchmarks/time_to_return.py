@@ -55,7 +55,7 @@ SIDES = {  # exp_name: what the figure calls it, its colour
     "ppo_atari-fast": ("plainrl, fast setting", "#0072B2"),
     "ppo_atari-fast-h200": ("plainrl, fast setting, H200 and four cores", "#E69F00"),
     "ppo_atari-fast-pong-1e-3": ("plainrl, fast setting", "#0072B2"),
-    "ppo_atari-fast-pong-4m": ("plainrl, a rate of 5e-4 within 4M steps", "#E69F00"),
+    "ppo_atari-fast-pong-4m": ("plainrl, a rate of 5e-4 within 4M steps", "#009E73"),
     "ppo_atari-fast-pong": ("plainrl, a rate of 5e-4 within 2.5M steps", "#56B4E9"),
     "sb3_atari-ppo-fast": ("Stable-Baselines3, fast setting", "#D55E00"),
     "sb3_atari-ppo-minutes": ("Stable-Baselines3, published settings", "#999999"),
@@ -108,7 +108,7 @@ def read_run(run: Path, window: int) -> dict | None:
         if CURVE in point
     ]
     check(curve, f"{run} has no training returns")
-    num_envs = summary.get("num_envs") or summary["args"]["num_envs"]
+    num_envs = summary.get("num_envs") or summary["args"]["num_envs"] * summary.get("ranks", 1)
     window_here = window_of(summary["env_id"], num_envs, window)
     reached = time_to(GOALS[summary["env_id"]], curve, window_here)
     logged = [point[1] for points in results.read_scalars(run).values() for point in points]
@@ -172,16 +172,10 @@ def draw(file: Path, runs: list[dict], ours: str) -> None:
                     continue
                 x = [seconds / 60 for _, seconds, _ in run["curve"]]
                 y = [value for *_, value in run["curve"]]
-                axis.plot(x, y, color=look[side]["color"], lw=0.9, alpha=0.8)
+                color, goal = look[side]["color"], GOALS[env_id]
+                axis.plot(x, y, color=color, lw=0.9, alpha=0.8)
                 if run["reached"]:
-                    axis.plot(
-                        run["minutes"],
-                        GOALS[env_id],
-                        "o",
-                        color=look[side]["color"],
-                        ms=5,
-                        zorder=3,
-                    )
+                    axis.plot(run["minutes"], goal, "o", color=color, ms=5, zorder=3)
         axis.set(title=f"{env_id} to {GOALS[env_id]:,.0f}", xlim=(0, None))
         axis.set_ylim(bottom=FLOOR.get(env_id))
     for axis in axes[::2]:
@@ -258,6 +252,7 @@ def main(options: Options) -> None:
     for place in options.inputs:
         check(place.exists(), f"{place} does not exist", 1)
         if place.suffix == ".csv":
+            check(options.window == WINDOW, f"--window: {place} keeps the one it was written with")
             runs += read_csv(place)
         for file in results.find(place, "config.json"):  # a run that crashed is no fast run
             known = read_json(file).get("env_id") in GOALS

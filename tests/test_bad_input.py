@@ -37,6 +37,7 @@ ALONE = [  # what is wrong whatever the other flags are
     *[(name, value) for name in RATES.split() for value in (-1e-3, NAN, INF)],
     *[(name, -1) for name in ("eval_frequency", "torch_threads", "seed")],
     ("seed", 2**40),
+    *[("int_gamma", value) for value in (-0.1, 1.0)],  # its returns never end
 ]
 TOGETHER = [  # and what does not fit the flags of tiny(), 2 environments with 8 steps a rollout
     ("num_steps", 1, "at least"),

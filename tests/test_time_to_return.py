@@ -90,6 +90,9 @@ def test_table_and_csv(tmp_path, capsys, monkeypatch):
     time_to_return.main(time_to_return.Options((output,), sides=("peer",)))
     assert capsys.readouterr().out.splitlines()[2:] == [peer.replace(" >= 4.6 |", "  |")]
     with pytest.raises(SystemExit):
+        time_to_return.main(time_to_return.Options((output,), window=1000))
+    assert f"--window: {output} keeps the one it was written with" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
         time_to_return.main(time_to_return.Options((output,), sides=("peers",)))
     assert "--sides: peers not among peer, ppo_continuous" in capsys.readouterr().err
 
@@ -275,6 +278,17 @@ def test_a_stopped_run_counts_whole(tmp_path):
     run = make_run(tmp_path, "sb3_ppo-sb3-ours", 1, [-900.0] * 3, ends=5)
     assert before == pytest.approx(3, abs=0.1)
     assert time_to_return.read_run(run, 20_000)["minutes"] == pytest.approx(5, abs=0.1)
+
+
+def test_ranks_widen_the_window(tmp_path):
+    """Would break: the environments of one rank taken for those of all, whose steps the curve counts."""
+    run = make_run(tmp_path, "ppo_continuous_ddp", 1, [-100.0] * 30)
+    assert time_to_return.read_run(run, 20_000)["steps"] == 20_000
+    summary = json.loads((run / "summary.json").read_text()) | {"ranks": 2}
+    summary["args"]["num_envs"] = 64
+    (run / "summary.json").write_text(json.dumps(summary))
+    assert time_to_return.read_run(run, 20_000)["steps"] == 26_000  # from 25,600 on
+    assert not time_to_return.read_run(run, 40_000)["reached"]
 
 
 def test_thin():
