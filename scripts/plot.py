@@ -194,8 +194,8 @@ def save(figure, files: list[Path], caption: str, lacks: list[str], look: dict) 
     if handles:
         width = max(map(len, handles)) + 8
         columns = max(1, min(len(handles), 110 // width))
-        entries = list(handles.values())
-        figure.legend(handles=entries, loc="outside upper left", ncols=columns, frameon=False)
+        where = {"loc": "outside upper left", "ncols": columns, "frameon": False}
+        figure.legend(handles=list(handles.values()), handlelength=3, **where)  # room for -.
     if lacks:
         caption = f"INCOMPLETE SET, see its table. {caption}"
     figure.supxlabel(caption, x=0.01, ha="left", size=8, color="red" if lacks else "0.3")
