@@ -34,6 +34,7 @@ SHARPER = 4.0  # the power
 @dataclass
 class Args:
     runs: tyro.conf.Positional[tuple[Path, ...]]  # finished run folders of ppo_atari.py
+    ways: tuple[str, ...] = WAYS  # some of them
     games: int = 30  # of each way, in as many environments
     output: Path | None = None  # a CSV of every way's mean, in long format
 
@@ -90,13 +91,15 @@ def load_agent(algo, run: Path):
 
 
 def main(args: Args) -> None:
+    wrong = [way for way in args.ways if way not in WAYS]
+    check(not wrong, f"--ways: {'; '.join(wrong)} not among {'; '.join(WAYS)}")
     algo, lines, rows = load(ROOT / "algos" / "ppo_atari.py"), [], []
     for run in args.runs:
         agent, summary = load_agent(algo, run)
         name, seed = summary["args"]["exp_name"], summary["seed"]
         start = seed * 10_007 % 2**30 + 2**29  # neither training's nor its evaluations' starts
         line = {"exp_name": name, "seed": seed}
-        for way in WAYS:
+        for way in args.ways:
             print(f"{name} {seed}: {way}", end=" ", file=sys.stderr, flush=True)
             returns = play(algo, agent, way, args.games, start)
             print(f"{returns.mean():.1f} +- {returns.std():.1f}", file=sys.stderr)

@@ -538,6 +538,9 @@ def test_atari_modes(monkeypatch, tmp_path, capsys):
     with pytest.raises(SystemExit):
         modes.main(modes.Args((tmp_path,)))
     assert f"{tmp_path} is no finished run of ppo_atari.py" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        modes.main(modes.Args((tmp_path,), ways=("draws", "greed")))
+    assert "--ways: greed not among draws; draws, some random;" in capsys.readouterr().err
 
 
 def test_same_environments(monkeypatch):
