@@ -63,7 +63,7 @@ ZOO = {
 LATE = {"buffer_size": 20_000, "learning_starts": 1000, "start_e": 0.01}
 # Breakout: as many updates as published, each of a quarter of the rows. Pong: each row is used twice, and clips less.
 FAST = {"update_epochs": 1, "num_minibatches": 16, "learning_rate": 5e-4, "clip_vloss": False}
-FAST_PONG = FAST | {"num_envs": 16, "update_epochs": 2, "clip_coef": 0.2, "learning_rate": 1e-3}
+FAST_PONG = FAST | {"num_envs": 16, "update_epochs": 2, "clip_coef": 0.2}
 CASES = {
     "discrete": {
         "PPO": ("ppo.py", "PPO", {}),

@@ -5,15 +5,15 @@
 #   RUNS=runs/atari_minutes scripts/atari_minutes.sh
 #   python benchmarks/time_to_return.py runs/atari_minutes --ours ppo_atari-fast
 #   TASKS=PongNoFrameskip-v4 RUNS=runs/pong_minutes scripts/atari_minutes.sh
-#   python benchmarks/time_to_return.py runs/pong_minutes --ours ppo_atari-fast-pong-1e-3
+#   python benchmarks/time_to_return.py runs/pong_minutes --ours ppo_atari-fast-pong-4m
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 fast="--update-epochs 1 --num-minibatches 16 --learning-rate 5e-4 --no-clip-vloss" tag=fast steps=${STEPS:-1000000}
 case "${TASKS:-}" in
   PongNoFrameskip-v4)
-    fast="--num-envs 16 --update-epochs 2 --num-minibatches 16 --clip-coef 0.2 --learning-rate 1e-3 --no-clip-vloss"
-    tag=fast-pong-1e-3 steps=${STEPS:-2500000}
+    fast="--num-envs 16 --update-epochs 2 --num-minibatches 16 --clip-coef 0.2 --learning-rate 5e-4 --no-clip-vloss"
+    tag=fast-pong-4m steps=${STEPS:-4000000}
     ;;
   *Pong*) echo "TASKS: Pong has a setting of its own: PongNoFrameskip-v4, and no other game beside it" >&2; exit 2 ;;
 esac
