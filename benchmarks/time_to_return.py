@@ -56,7 +56,6 @@ SIDES = {  # exp_name: what the figure calls it, its colour
     "ppo_atari-fast-h200": ("plainrl, compiled, on an H200 and four cores", "#E69F00"),
     "ppo_atari-fast-pong-4m": ("plainrl, fast setting", "#0072B2"),
     "ppo_atari-fast-pong": ("plainrl, the rate falling within 2.5M steps", "#56B4E9"),
-    "ppo_atari-fast-pong-1e-3": ("plainrl, within 2.5M steps, from 1e-3", "#009E73"),
     "sb3_atari-ppo-fast": ("Stable-Baselines3, fast setting", "#D55E00"),
     "sb3_atari-ppo-minutes": ("Stable-Baselines3, published settings", "#999999"),
 }

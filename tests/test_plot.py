@@ -1396,7 +1396,7 @@ def test_breakout_beside_stable_baselines3():
     )
     assert f"{words}, but {ours:.1f} against {theirs:.1f} in evaluations" in page
     readme = " ".join((ROOT / "README.md").read_text().split())
-    assert f"SB3's DQN evaluates higher on Breakout, {theirs:.1f} to {ours:.1f} (" in readme
+    assert f"SB3's DQN in evaluations on Breakout, {theirs:.1f} to {ours:.1f} (" in readme
     dqn, ppo = (
         [run["eval_return_mean"] for _, run in sorted(scores[name].items())]
         for name in ("dqn_atari", "ppo_atari")
