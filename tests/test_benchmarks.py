@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import gymnasium as gym
@@ -541,6 +542,52 @@ def test_atari_modes(monkeypatch, tmp_path, capsys):
     with pytest.raises(SystemExit):
         modes.main(modes.Args((tmp_path,), ways=("draws", "greed")))
     assert "--ways: greed not among draws; draws, some random;" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["dqn_atari", "ppo_atari"])
+def test_atari_wrappers(name, monkeypatch, tmp_path, capsys):
+    """Would break: pictures whose axes are mixed up, actions of another policy than the evaluation's, weights that
+    are not loaded, one side played twice."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    wrappers = importlib.import_module("atari_wrappers")
+    algo, game = load(name), "BreakoutNoFrameskip-v4"
+    args = algo.Args(env_id=game, exp_name="mine")
+    torch.manual_seed(0)
+    agent = algo.Agent(gym.make(game).action_space, args, "float32")
+    summary = {"algo": name, "env_id": game, "seed": 3, "precision": "float32", "commit": "abc"}
+    summary |= {"global_step": 9, "args": asdict(args)}
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    torch.save(
+        {"args": asdict(args), "agent": agent.state_dict(), "global_step": 9},
+        tmp_path / "checkpoint.pt",
+    )
+    _, loaded, _ = wrappers.load_agent(tmp_path)
+    obs = np.random.default_rng(0).integers(0, 256, (64, 84, 84, 4), np.uint8)
+    torch.manual_seed(1)
+    actions, _ = wrappers.Policy(loaded).predict(obs)
+    torch.manual_seed(1)
+    x = torch.from_numpy(obs).permute(0, 3, 1, 2)
+    with torch.inference_mode():
+        right = (
+            agent.get_action(x, 0.05) if name == "dqn_atari" else agent.get_action_and_value(x)[0]
+        )
+    assert actions.tolist() == right.tolist()
+    played = []
+    monkeypatch.setattr(algo, "evaluate", lambda *_: np.array([1.0, 4.0]))
+    monkeypatch.setattr(wrappers, "load", lambda file: algo)
+    evaluate = importlib.import_module("sb3_atari").evaluate
+    monkeypatch.setattr("sb3_atari.evaluate", lambda *a: played.append(evaluate(*a)) or played[0])
+    wrappers.main(wrappers.Args((tmp_path,), games=2, output=tmp_path / "out.csv"))
+    (theirs,) = played
+    assert len(theirs) == 2 and all(0 <= value < 30 for value in theirs)
+    line = capsys.readouterr().out.splitlines()[2]
+    assert line.startswith(f"| mine | 3 | 2.5 ± 1.5 | {np.mean(theirs):.1f} ± ")
+    rows = list(csv.reader((tmp_path / "out.csv").open()))
+    assert ["mine", game, "3", "9", "our environments", "2.5", "abc"] in rows
+    (tmp_path / "summary.json").write_text(json.dumps(summary | {"env_id": "ALE/Breakout-v5"}))
+    with pytest.raises(SystemExit):
+        wrappers.load_agent(tmp_path)
+    assert "wrappers skip frames, and so does ALE/Breakout-v5" in capsys.readouterr().err
 
 
 def test_same_environments(monkeypatch):
