@@ -1394,7 +1394,20 @@ def test_breakout_beside_stable_baselines3():
     words = (
         f"DQN's three runs a side have {ours_trained:.1f} against {theirs_trained:.1f} in training"
     )
-    assert f"{words}, but {ours:.1f} against {theirs:.1f} in evaluations" in page
+    assert f"{words}, and {ours:.1f} against {theirs:.1f} in evaluations" in page
+    wrappers = list(results.read_csv(ROOT / "benchmarks/atari_wrappers.csv"))
+    again = []
+    for side in load(ROOT / "benchmarks" / "atari_wrappers.py").SIDES:
+        mean, error = (
+            results.finals_of(wrappers, metric)["BreakoutNoFrameskip-v4", "dqn_atari"]
+            for metric in (side, f"{side}, standard error")
+        )
+        again.append(np.mean([*mean.values()]))
+        cells = [f"{mean[seed]:.1f} ± {error[seed]:.1f}" for seed in (1, 2, 3)]
+        assert f"| in {side} | {' | '.join(cells)} | {again[-1]:.1f} |" in page
+    words = f"of the {theirs - ours:.1f} points between {ours:.1f} and {theirs:.1f}** "
+    words += f"{again[0] - ours:.1f} are gone with more games, and {again[1] - again[0]:.1f} with"
+    assert words in page and f"wrappers ours has [{again[1]:.1f}](#dqn)" in page
     readme = " ".join((ROOT / "README.md").read_text().split())
     assert f"SB3's DQN in evaluations on Breakout, {theirs:.1f} to {ours:.1f} (" in readme
     dqn, ppo = (
