@@ -165,7 +165,7 @@ def draw(file: Path, runs: list[dict], ours: str) -> None:
     figure, axes, _ = canvas(len(tasks), height=2.2)
     words = "A dot: there, by the mean of its last steps."
     if not all(label.startswith("plainrl") for label, _ in named.values()):
-        words += " A line without one ended before."
+        words += " A line without one never was."
     below = False
     for axis, env_id in zip(axes, tasks):
         axis.axhline(GOALS[env_id], color="0.4", lw=0.8, ls="--")
@@ -190,7 +190,7 @@ def draw(file: Path, runs: list[dict], ours: str) -> None:
         axis.set_xlabel("minutes of training")
     counts = Counter((run["env_id"], run["exp_name"]) for run in runs).values()
     seeds = " to ".join(map(str, sorted({min(counts), max(counts)})))
-    words += " Runs wholly below are left out." * below
+    words += " Not shown: runs below the axis." * below
     caption = f"Every run, {seeds} seeds a side. {words}"
     save(figure, [file], caption, [], look)
 
