@@ -1497,6 +1497,7 @@ def test_first_table_of_atari():
         ("atari", breakout, "dqn_atari"),
         ("breakout_a2c", breakout, "a2c_atari-small-eps", "sb3_atari-a2c-small-eps"),
         ("pong_fast", pong, "ppo_atari-fast-pong-4m"),
+        ("pong_fast", pong, "ppo_atari-fast-pong-1e-3"),
         None,  # test_pong_of_the_page
         ("pong_a2c", pong, "a2c_atari-small-eps", "sb3_atari-a2c-small-eps"),
         ("atari", pong, "dqn_atari"),
@@ -1606,6 +1607,18 @@ def test_fast_setting_of_pong():
     for start, side in (("after 4M steps, the three ", fast), ("them, they ", short)):
         scores = [listed(results.finals_of(rows, name)[game, side]) for name in names]
         assert start + words.format(*scores) in page
+    steep = f"{short}-1e-3"
+    scores = [listed(results.finals_of(rows, name)[game, steep]) for name in names]
+    assert words.format(*scores) in page
+    assert f"2.5M steps are enough: {scores[0]}, greedily {scores[1]}. stable" in page
+    mean = np.mean([*results.finals_of(rows, names[0])[game, steep].values()])
+    assert f"from a larger rate {mean:.1f} after 2.5M" in page
+    curves = results.curves_of(rows, results.CURVE)[game, steep]
+    needed = {}
+    for seed, curve in curves.items():
+        points = [(step, 0.0, value) for step, value in curve]
+        needed[seed] = time_to_return.time_to(18, points, time_to_return.GAMES)[0] / 1e6
+    assert f"of 18 it needs {listed(needed)} million steps, the setting above" in page
     draws = results.finals_of(rows, names[0])[game, fast]
     assert f"After 4M steps it has {listed(draws)} by draws; CleanRL publishes 20.4" in page
     half = [
