@@ -37,7 +37,6 @@ ALONE = [  # what is wrong whatever the other flags are
     *[(name, value) for name in RATES.split() for value in (-1e-3, NAN, INF)],
     *[(name, -1) for name in ("eval_frequency", "torch_threads", "seed")],
     ("seed", 2**40),
-    *[("int_gamma", value) for value in (-0.1, 1.0)],  # its returns never end
 ]
 TOGETHER = [  # and what does not fit the flags of tiny(), 2 environments with 8 steps a rollout
     ("num_steps", 1, "at least"),
@@ -75,6 +74,15 @@ def test_refused_values_are_of_flags():
         if name not in VARIANTS:
             known |= load(name).Args.__dataclass_fields__.keys()
     assert {name for name, *_ in ALONE + TOGETHER} <= known
+
+
+@every_of("ppo_rnd", "ppo_icm")
+def test_discount_of_the_bonus(every, tmp_path):
+    """Would break: an undiscounted bonus, whose returns never end and whose scale then grows with the run."""
+    for value in (-0.1, 1.0, NAN):
+        with pytest.raises(ValueError, match="--int-gamma .* is not in"):
+            tiny(every, tmp_path, int_gamma=value)
+    tiny(every, tmp_path, int_gamma=0.999)
 
 
 @every_of("dqn_atari", "dqn", "dqn_pixels")

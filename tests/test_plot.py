@@ -1611,6 +1611,11 @@ def test_fast_setting_of_pong():
     scores = [listed(results.finals_of(rows, name)[game, steep]) for name in names]
     assert words.format(*scores) in page
     assert f"2.5M steps are enough: {scores[0]}, greedily {scores[1]}. stable" in page
+    modes = list(results.read_csv(ROOT / "benchmarks/atari_modes.csv"))
+    ways = load(ROOT / "benchmarks" / "atari_modes.py").WAYS
+    there = [listed(results.finals_of(modes, ways[k])[game, steep]) for k in (0, 3, 5)]
+    other = "On 30 other starts they have {} by draws, {} greedily, and {} by the likeliest action"
+    assert other.format(*there) in page
     mean = np.mean([*results.finals_of(rows, names[0])[game, steep].values()])
     assert f"from a larger rate {mean:.1f} after 2.5M" in page
     curves = results.curves_of(rows, results.CURVE)[game, steep]
