@@ -77,27 +77,37 @@ def play(algo, agent, way: str, games: int, seed: int) -> np.ndarray:
     return returns
 
 
-def load_agent(algo, run: Path):
-    """The run's agent, and its summary."""
+def load_agent(run: Path, *algos: str):
+    """A finished run of one of the files: its module, its agent, its summary, and a seed of starts that neither its
+    training nor its evaluations have."""
     summary = read_json(run / "summary.json")
-    check(summary.get("algo") == "ppo_atari", f"{run} is no finished run of ppo_atari.py")
+    files = " or ".join(f"{algo}.py" for algo in algos)
+    check(summary.get("algo") in algos, f"{run} is no finished run of {files}")
     check(is_complete(run), f"{run} was trained on: its weights are not those of its summary")
+    algo = load(ROOT / "algos" / f"{summary['algo']}.py")
     saved = torch.load(run / "checkpoint.pt", map_location="cpu", weights_only=True)
     args = algo.Args(**saved["args"])
     actions = gym.make(args.env_id).action_space
     agent = algo.Agent(actions, args, summary["precision"]).to(memory_format=torch.channels_last)
     agent.load_state_dict(saved["agent"])
-    return agent, summary
+    return algo, agent, summary, summary["seed"] * 10_007 % 2**30 + 2**29
+
+
+def report(lines: list[dict], rows: list[Row], output: Path | None) -> None:
+    """The lines as a Markdown table on stdout, the rows as a CSV."""
+    print(markdown(lines))
+    if output:
+        with writing():
+            export(output, rows)
 
 
 def main(args: Args) -> None:
     wrong = [way for way in args.ways if way not in WAYS]
     check(not wrong, f"--ways: {'; '.join(wrong)} not among {'; '.join(WAYS)}")
-    algo, lines, rows = load(ROOT / "algos" / "ppo_atari.py"), [], []
+    lines, rows = [], []
     for run in args.runs:
-        agent, summary = load_agent(algo, run)
+        algo, agent, summary, start = load_agent(run, "ppo_atari")
         name, seed = summary["args"]["exp_name"], summary["seed"]
-        start = seed * 10_007 % 2**30 + 2**29  # neither training's nor its evaluations' starts
         line = {"exp_name": name, "seed": seed}
         for way in args.ways:
             print(f"{name} {seed}: {way}", end=" ", file=sys.stderr, flush=True)
@@ -107,10 +117,7 @@ def main(args: Args) -> None:
             key = name, summary["env_id"], seed, summary["global_step"]
             rows.append(Row(*key, way, line[way], summary["commit"]))
         lines.append(line)
-    print(markdown(lines))
-    if args.output:
-        with writing():
-            export(args.output, rows)
+    report(lines, rows, args.output)
 
 
 if __name__ == "__main__":

@@ -11,15 +11,14 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import gymnasium as gym
 import numpy as np
 import torch
 import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-from common import ROOT, check, is_complete, load, read_json, writing  # noqa: E402
-from compare import markdown  # noqa: E402
-from results import Row, export  # noqa: E402
+from atari_modes import load_agent, report  # noqa: E402
+from common import check  # noqa: E402
+from results import Row  # noqa: E402
 
 SIDES = ("our environments", "stable-baselines3's wrappers")
 
@@ -46,23 +45,6 @@ class Policy:
         return self.agent.to_env(self.agent.get_action_and_value(x)[0]), None
 
 
-def load_agent(run: Path):
-    """The run's file as a module, its agent, and its summary."""
-    summary = read_json(run / "summary.json")
-    known = summary.get("algo") in ("ppo_atari", "a2c_atari", "dqn_atari")
-    check(known, f"{run} is no finished run of ppo_atari.py, a2c_atari.py or dqn_atari.py")
-    words = f"{run}: stable-baselines3's wrappers skip frames, and so does {summary['env_id']}"
-    check("NoFrameskip" in summary["env_id"], words)
-    check(is_complete(run), f"{run} was trained on: its weights are not those of its summary")
-    algo = load(ROOT / "algos" / f"{summary['algo']}.py")
-    saved = torch.load(run / "checkpoint.pt", map_location="cpu", weights_only=True)
-    args = algo.Args(**saved["args"])
-    actions = gym.make(args.env_id).action_space
-    agent = algo.Agent(actions, args, summary["precision"]).to(memory_format=torch.channels_last)
-    agent.load_state_dict(saved["agent"])
-    return algo, agent, summary
-
-
 def play(algo, agent, side: str, games: int, seed: int) -> np.ndarray:
     """Returns (games,) of each environment's first whole game."""
     torch.manual_seed(seed)
@@ -82,22 +64,21 @@ def play(algo, agent, side: str, games: int, seed: int) -> np.ndarray:
 def main(args: Args) -> None:
     lines, rows = [], []
     for run in args.runs:
-        algo, agent, summary = load_agent(run)
-        seed = summary["seed"]
+        algo, agent, summary, start = load_agent(run, "ppo_atari", "a2c_atari", "dqn_atari")
+        env_id, seed = summary["env_id"], summary["seed"]
+        words = f"{run}: stable-baselines3's wrappers skip frames, and so does {env_id}"
+        check("NoFrameskip" in env_id, words)
         line = {"exp_name": summary["args"]["exp_name"], "seed": seed}
-        key = line["exp_name"], summary["env_id"], seed, summary["global_step"]
+        key = line["exp_name"], env_id, seed, summary["global_step"]
         for side in SIDES:
-            returns = play(algo, agent, side, args.games, seed * 10_007 % 2**30 + 2**29)
+            returns = play(algo, agent, side, args.games, start)
             error = returns.std(ddof=1) / len(returns) ** 0.5
             line[side] = f"{returns.mean():.1f} ± {error:.1f}"
             print(f"{key[0]} {seed}, {side}: {line[side]}", file=sys.stderr, flush=True)
             for metric, value in ((side, returns.mean()), (f"{side}, standard error", error)):
                 rows.append(Row(*key, metric, float(value), summary["commit"]))
         lines.append(line)
-    print(markdown(lines))
-    if args.output:
-        with writing():
-            export(args.output, rows)
+    report(lines, rows, args.output)
 
 
 if __name__ == "__main__":

@@ -561,7 +561,7 @@ def test_atari_wrappers(name, monkeypatch, tmp_path, capsys):
         {"args": asdict(args), "agent": agent.state_dict(), "global_step": 9},
         tmp_path / "checkpoint.pt",
     )
-    _, loaded, _ = wrappers.load_agent(tmp_path)
+    _, loaded, *_ = wrappers.load_agent(tmp_path, name)
     obs = np.random.default_rng(0).integers(0, 256, (64, 84, 84, 4), np.uint8)
     torch.manual_seed(1)
     actions, _ = wrappers.Policy(loaded).predict(obs)
@@ -574,7 +574,7 @@ def test_atari_wrappers(name, monkeypatch, tmp_path, capsys):
     assert actions.tolist() == right.tolist()
     played = []
     monkeypatch.setattr(algo, "evaluate", lambda *_: np.array([1.0, 4.0]))
-    monkeypatch.setattr(wrappers, "load", lambda file: algo)
+    monkeypatch.setattr("atari_modes.load", lambda file: algo)
     evaluate = importlib.import_module("sb3_atari").evaluate
     monkeypatch.setattr("sb3_atari.evaluate", lambda *a: played.append(evaluate(*a)) or played[0])
     wrappers.main(wrappers.Args((tmp_path,), games=2, output=tmp_path / "out.csv"))
@@ -586,7 +586,7 @@ def test_atari_wrappers(name, monkeypatch, tmp_path, capsys):
     assert ["mine", game, "3", "9", "our environments", "2.5", "abc"] in rows
     (tmp_path / "summary.json").write_text(json.dumps(summary | {"env_id": "ALE/Breakout-v5"}))
     with pytest.raises(SystemExit):
-        wrappers.load_agent(tmp_path)
+        wrappers.main(wrappers.Args((tmp_path,)))
     assert "wrappers skip frames, and so does ALE/Breakout-v5" in capsys.readouterr().err
 
 

@@ -1407,7 +1407,11 @@ def test_breakout_beside_stable_baselines3():
         assert f"| in {side} | {' | '.join(cells)} | {again[-1]:.1f} |" in page
     words = f"on 120 other games ours has {again[0]:.1f}, in stable-baselines3's wrappers "
     assert f"{words}{again[1]:.1f} ([DQN]" in page
-    assert f"wrappers** ours have {again[1]:.1f} and theirs {theirs:.1f}, with errors of " in page
+    rows = list(results.read_csv(ROOT / "benchmarks/results/breakout_dqn.csv"))
+    spread = results.finals_of(rows, "eval_return_std")["BreakoutNoFrameskip-v4", "sb3_atari-dqn"]
+    errors = [*error.values()], [value / 29**0.5 for value in spread.values()]
+    words = "with errors of {:.1f} and {:.1f} by".format(*(np.hypot.reduce(e) / 3 for e in errors))
+    assert f"wrappers** ours have {again[1]:.1f} and theirs {theirs:.1f}, {words}" in page
     readme = " ".join((ROOT / "README.md").read_text().split())
     assert f"SB3's DQN in evaluations on Breakout, {theirs:.1f} to {ours:.1f} (" in readme
     dqn, ppo = (
