@@ -1,10 +1,10 @@
 """What two settings of the operating system do for our Atari files: python benchmarks/rollout_threads.py
 
 Emulators run in threads of their own, and so does PyTorch. On Linux our files ask for two things: PyTorch's threads
-stop waiting in a loop soon (GOMP_SPINCOUNT), and a thread that wakes another is not interrupted by it (SCHED_BATCH).
-Each way is the unmodified file with both, one or neither: the first undone as a user would, the second as on a system
-that has no such class. Rounds, ratios and load are as in speed.py. Prints a Markdown table, writes every figure to
---output.
+soon stop looping for work (GOMP_SPINCOUNT), and an emulator that wakes does not interrupt the thread that wakes the
+others (SCHED_BATCH). A way is the unmodified file with both, one or neither: the first is undone as a user would, the
+second as on a system that lacks it. Rounds, ratios and load are as in speed.py. Prints a Markdown table, and writes
+every figure to --output.
 """
 
 import csv
@@ -23,7 +23,7 @@ from common import ROOT, check  # noqa: E402
 from speed import CASES, machine, run, words_of  # noqa: E402
 
 # steps of a run: eight to fourteen seconds on two cores
-STEPS = {"PPO": 10_240, "PPO fast": 16_384, "A2C": 20_000, "DQN": 5000}
+STEPS = {"PPO": 10_240, "PPO fast": 16_384, "A2C": 20_000}
 DEFAULT_SPINS = "300000"  # libgomp's own, where there are no more threads than cores
 WAYS = {"neither": (True, False), "spins": (False, False), "batch": (True, True)}
 WAYS["both"] = (False, True)  # (PyTorch's threads spin as they would, SCHED_BATCH is there)
@@ -79,7 +79,7 @@ def main(args: Args) -> None:
                 rows.append({"case": case, "seed": seed, "way": way, "sps": sps(case, way, seed)})
                 print(rows[-1], file=sys.stderr)
     with args.output.open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
         writer.writeheader()
         writer.writerows(row | {"sps": round(row["sps"], 1)} for row in rows)
     print("\n".join([*table(rows), "", conditions]))

@@ -574,7 +574,7 @@ def test_atari_wrappers(name, monkeypatch, tmp_path, capsys):
     assert actions.tolist() == right.tolist()
     played = []
     monkeypatch.setattr(algo, "evaluate", lambda *_: np.array([1.0, 4.0]))
-    monkeypatch.setattr("atari_modes.load", lambda file: algo)
+    monkeypatch.setitem(wrappers.load_agent.__globals__, "load", lambda file: algo)
     evaluate = importlib.import_module("sb3_atari").evaluate
     monkeypatch.setattr("sb3_atari.evaluate", lambda *a: played.append(evaluate(*a)) or played[0])
     wrappers.main(wrappers.Args((tmp_path,), games=2, output=tmp_path / "out.csv"))

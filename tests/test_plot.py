@@ -1810,6 +1810,11 @@ def test_speed_of_atari():
     text = " ".join((ROOT / "docs/results.md").read_text().split())
     said = "PPO {} times, A2C {}, DQN {}; in float32 PPO {}, A2C {}, DQN {} ("
     assert said.format(*ratios[::2], *ratios[1::2]) in text
+    threads = load(ROOT / "benchmarks" / "rollout_threads.py")
+    with (ROOT / "benchmarks/rollout_threads.csv").open() as file:
+        rows = [row | {"sps": float(row["sps"])} for row in csv.DictReader(file)]
+    lines = threads.table(rows)[2:]
+    assert len(lines) == len(threads.STEPS) and all(f"{line}\n" in page for line in lines)
 
 
 def test_when_the_arm_is_learned():
