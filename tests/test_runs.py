@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import math
+import os
 import re
 import shlex
 import sys
@@ -372,3 +373,35 @@ def test_emulated_bfloat16_is_said(every, tmp_path, capsys, monkeypatch, native)
     with pytest.raises(ZeroDivisionError):
         every.train(args)
     assert ("bfloat16 is not native here" in capsys.readouterr().err) != native
+
+
+@pytest.mark.parametrize("name", ["ppo_atari", "a2c_atari", "ppo_atari_ddp"])
+def test_threads_share_the_cores(name, tmp_path, monkeypatch):
+    """Would break: emulators that interrupt the thread that wakes them; threads of PyTorch that were told too late;
+    a user's own number that is overwritten; a run that ends where the system refuses, or has no such class."""
+    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
+    load(name)
+    assert os.environ["GOMP_SPINCOUNT"] == "7"
+    monkeypatch.delenv("GOMP_SPINCOUNT")
+    algo = load(name)
+    assert os.environ["GOMP_SPINCOUNT"] == "10000"
+    text = script(name).read_text()
+    assert text.index("GOMP_SPINCOUNT") < text.index("import torch")
+    monkeypatch.setattr(algo.time, "time", lambda: 1 / 0)  # behind the threads
+    asked = []
+
+    def answer(refuses: bool, *request):
+        asked.append(request[:2])
+        if refuses:
+            raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(os, "SCHED_BATCH", 3, raising=False)
+    monkeypatch.setattr(os, "sched_param", lambda priority: priority, raising=False)
+    for refuses in (False, True):
+        monkeypatch.setattr(os, "sched_setscheduler", partial(answer, refuses), raising=False)
+        with pytest.raises(ZeroDivisionError):
+            algo.train(tiny(algo, tmp_path))
+    monkeypatch.delattr(os, "SCHED_BATCH")
+    with pytest.raises(ZeroDivisionError):
+        algo.train(tiny(algo, tmp_path))
+    assert asked == [(0, 3)] * 2
