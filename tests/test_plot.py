@@ -1525,8 +1525,9 @@ def test_first_table_of_atari():
         if row[:2] == ("dqn_atari", breakout) and row.metric == results.CLOCK
     ]
     steps, seconds = np.subtract(clock[-1], next(x for x in clock if x[0] > 1_500_000))
-    words = f"made {steps / seconds:.0f} over its last 210,000 steps"
-    assert words in " ".join(page.split()) and round(steps, -4) == 210_000
+    words = f"made {steps / seconds:.0f} over its last 210,000;"
+    speeds = (ROOT / "docs/atari-speed.md").read_text()
+    assert words in " ".join(speeds.split()) and round(steps, -4) == 210_000
     rows = list(results.read_csv(ROOT / "benchmarks/results/basicmath.csv"))
     points = [
         results.finals_of(rows, metric)["ALE/BasicMath-v5", f"{algo}_atari"][1]
@@ -1795,11 +1796,11 @@ def test_fast_setting_of_atari():
 
 
 def test_speed_of_atari():
-    """Would break: a row of docs/atari.md's table of speeds that its rounds do not give."""
+    """Would break: a row of docs/atari-speed.md's table of speeds that its rounds do not give."""
     speed = load(ROOT / "benchmarks" / "speed.py")
     with (ROOT / "benchmarks/results/speed_atari.csv").open() as file:
         rows = [row | {"value": float(row["value"])} for row in csv.DictReader(file)]
-    page = (ROOT / "docs/atari.md").read_text()
+    page = (ROOT / "docs/atari-speed.md").read_text()
     ratios = []
     for line in speed.case_rows(rows, "Breakout", ("PPO", "A2C", "DQN")):
         _, case, ours, peer, ratio, share, memory = line.strip(" |").split(" | ")
@@ -1810,6 +1811,10 @@ def test_speed_of_atari():
     text = " ".join((ROOT / "docs/results.md").read_text().split())
     said = "PPO {} times, A2C {}, DQN {}; in float32 PPO {}, A2C {}, DQN {} ("
     assert said.format(*ratios[::2], *ratios[1::2]) in text
+    words = "{} times as many steps a second as stable-baselines3 with PPO, {} times with A2C and {} with DQN"
+    head = " ".join(page.split())
+    assert words.format(*ratios[::2]) in head
+    assert "With both in float32 it is {}, {} and {}.".format(*ratios[1::2]) in head
     threads = load(ROOT / "benchmarks" / "rollout_threads.py")
     with (ROOT / "benchmarks/rollout_threads.csv").open() as file:
         rows = [row | {"sps": float(row["sps"])} for row in csv.DictReader(file)]
