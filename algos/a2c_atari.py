@@ -27,7 +27,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # PyTorch's idle threads soon leave the cores
+if __name__ == "__main__":  # together 10 to 23 % more steps/s on two cores
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # PyTorch's idle threads soon sleep
+    with suppress(AttributeError, OSError):  # Linux: a game that wakes interrupts nobody
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 import gymnasium as gym
 import numpy as np
@@ -298,8 +301,6 @@ def train(args: Args, stop=()) -> dict:
     if not getattr(torch, device).is_available():
         sys.exit(f"--device {device} is not there; take --device auto")
     torch.set_num_threads(args.torch_threads or torch.get_num_threads())
-    with suppress(AttributeError, OSError):  # Linux wakes all games in one go; both: +22 %
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     native = torch.cpu.get_capabilities().get("avx512_bf16", False)
     if device != "cpu":
         native = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)

@@ -20,13 +20,10 @@ import shutil
 import signal
 import sys
 import time
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
-
-os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # PyTorch's idle threads soon leave the cores
 
 import gymnasium as gym
 import numpy as np
@@ -300,8 +297,6 @@ def train(args: Args, stop=()) -> dict:
     if not getattr(torch, device).is_available():
         sys.exit(f"--device {device} is not there; take --device auto")
     torch.set_num_threads(args.torch_threads or torch.get_num_threads())
-    with suppress(AttributeError, OSError):  # Linux wakes all games in one go; both: +10 %
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     native = torch.cpu.get_capabilities().get("avx512_bf16", False)
     if device != "cpu":
         native = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)

@@ -21,13 +21,10 @@ import signal
 import sys
 import tempfile  # DDP: for what rank 0 alone keeps
 import time
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
-
-os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # PyTorch's idle threads soon leave the cores
 
 import gymnasium as gym
 import numpy as np
@@ -333,8 +330,6 @@ def train(args: Args, stop=()) -> dict:
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
         dist.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo")
     torch.set_num_threads(args.torch_threads or torch.get_num_threads())
-    with suppress(AttributeError, OSError):  # Linux wakes all games in one go; both: +10 %
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     native = torch.cpu.get_capabilities().get("avx512_bf16", False)
     if device != "cpu":
         native = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)

@@ -1,10 +1,12 @@
-"""What two settings of the operating system do for our Atari files: python benchmarks/rollout_threads.py
+"""What two settings of the operating system do for a2c_atari.py on a CPU.
 
-Emulators run in threads of their own, and so does PyTorch. On Linux our files ask for two things: PyTorch's threads
-soon stop looping for work (GOMP_SPINCOUNT), and an emulator that wakes does not interrupt the thread that wakes the
-others (SCHED_BATCH). A way is the unmodified file with both, one or neither: the first is undone as a user would, the
-second as on a system that lacks it. Rounds, ratios and load are as in speed.py. Prints a Markdown table, and writes
-every figure to --output.
+    python benchmarks/rollout_threads.py
+
+Emulators run in threads of their own, and so does PyTorch. As a program, the file asks for two things: PyTorch's idle
+threads soon stop looping for work (GOMP_SPINCOUNT, of GCC's OpenMP), and an emulator that wakes does not interrupt the
+thread that wakes the others (SCHED_BATCH, of Linux). A way is the unmodified file with both, one or neither. To undo
+the first, GOMP_SPINCOUNT holds the library's own number; to undo the second, os.SCHED_BATCH is deleted, as on a system
+without it. Rounds and ratios are as in speed.py. Prints a Markdown table, and writes every figure to --output.
 """
 
 import csv
@@ -19,48 +21,55 @@ from statistics import median
 import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-from common import ROOT, check  # noqa: E402
-from speed import CASES, machine, run, words_of  # noqa: E402
+from common import ROOT, check, writing  # noqa: E402
+from speed import machine, run, words_of  # noqa: E402
 
-# steps of a run: eight to fourteen seconds on two cores
-STEPS = {"PPO": 10_240, "PPO fast": 16_384, "A2C": 20_000}
-DEFAULT_SPINS = "300000"  # libgomp's own, where there are no more threads than cores
-WAYS = {"neither": (True, False), "spins": (False, False), "batch": (True, True)}
-WAYS["both"] = (False, True)  # (PyTorch's threads spin as they would, SCHED_BATCH is there)
+THREADS = {"A2C": 0, "A2C, 1 thread": 1}  # of PyTorch; 0 is its own choice
+OWN_SPINS = "300000"  # libgomp's number, without OMP_WAIT_POLICY and with a core for each thread
+WAYS = {  # short spins, batch
+    "neither": (False, False),
+    "GOMP_SPINCOUNT": (True, False),
+    "SCHED_BATCH": (False, True),
+    "both": (True, True),
+}
 
 
 @dataclass
 class Args:
     repeats: int = 3  # rounds; round r runs every way once, with seed r
-    cases: tuple[str, ...] = tuple(STEPS)  # of STEPS
+    steps: int = 20_000  # of a run: ten seconds on two cores
     output: Path = ROOT / "benchmarks/rollout_threads.csv"
 
 
-def sps(case: str, way: str, seed: int) -> float:
+def sps(case: str, way: str, seed: int, steps: int) -> float:
     """Steps per second of a fresh process."""
-    script, _, flags = CASES["atari"][case]
-    spins, batch = WAYS[way]
-    os.environ.pop("GOMP_SPINCOUNT", None)
-    if spins:
-        os.environ["GOMP_SPINCOUNT"] = DEFAULT_SPINS
+    short, batch = WAYS[way]
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        os.environ.pop(name, None)
+    if not short:
+        os.environ["GOMP_SPINCOUNT"] = OWN_SPINS
     lines = ["import os, runpy, sys", "" if batch else "del os.SCHED_BATCH"]
     lines += ["sys.argv = sys.argv[1:]", "runpy.run_path(sys.argv[0], run_name='__main__')"]
+    lines.append(f"assert (os.sched_getscheduler(0) != os.SCHED_OTHER) == {batch}, 'refused'")
     with tempfile.TemporaryDirectory() as folder:
-        flags = flags | {"runs_dir": folder, "seed": seed, "total_timesteps": STEPS[case]}
-        flags |= {"device": "cpu", "eval_episodes": 1, "eval_max_steps": 10}
-        program = [sys.executable, "-c", "\n".join(lines), ROOT / "algos" / script]
+        flags = {"runs_dir": folder, "seed": seed, "total_timesteps": steps, "device": "cpu"}
+        flags |= {"torch_threads": THREADS[case], "eval_episodes": 1, "eval_max_steps": 10}
+        program = [sys.executable, "-c", "\n".join(lines), ROOT / "algos/a2c_atari.py"]
         run([*program, *words_of(flags)])
         (summary,) = Path(folder).glob("*/summary.json")
         return json.loads(summary.read_text())["sps"]
 
 
 def table(rows: list[dict]) -> list[str]:
-    """Median over the rounds of each way, and of the ratio of both to neither (least-greatest)."""
-    lines = ["| | " + " | ".join(WAYS) + " | both / neither |", "|---" + "|--:" * 5 + "|"]
+    """Medians over the rounds of each way, and of the ratio of both to neither (least-greatest)."""
+    names = [way if way.islower() else f"`{way}`" for way in WAYS]
+    lines = ["| Breakout, steps/s | " + " | ".join(names) + " | both / neither |"]
+    lines.append("|---" + "|--:" * (len(WAYS) + 1) + "|")
     for case in dict.fromkeys(row["case"] for row in rows):
-        values = {
-            way: [r["sps"] for r in rows if (r["case"], r["way"]) == (case, way)] for way in WAYS
-        }
+        values = {way: [] for way in WAYS}
+        for row in rows:
+            if row["case"] == case:
+                values[row["way"]].append(row["sps"])
         ratios = [both / neither for both, neither in zip(values["both"], values["neither"])]
         cells = [f"{median(values[way]):,.0f}" for way in WAYS]
         cells.append(f"{median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})")
@@ -70,19 +79,27 @@ def table(rows: list[dict]) -> list[str]:
 
 def main(args: Args) -> None:
     check(hasattr(os, "SCHED_BATCH"), "there is nothing to compare: only Linux has SCHED_BATCH")
-    check(set(args.cases) <= set(STEPS), f"--cases are of {', '.join(STEPS)}")
+    positive = args.repeats >= 1 and args.steps >= 2000
+    check(positive, "--repeats must be positive, --steps 2,000 or more")
+    ordinary = os.sched_getscheduler(0) == os.SCHED_OTHER
+    check(ordinary, "start it in the ordinary scheduling class: chrt --other 0 python ...")
     conditions = machine()
+    if os.getloadavg()[0] > 0.5:
+        print("other programs are running here; the figures will suffer", file=sys.stderr)
     rows = []
-    for case in args.cases:
+    with writing():
+        args.output.parent.mkdir(parents=True, exist_ok=True)
+    for case in THREADS:
         for seed in range(1, args.repeats + 1):
             for way in WAYS:
-                rows.append({"case": case, "seed": seed, "way": way, "sps": sps(case, way, seed)})
-                print(rows[-1], file=sys.stderr)
-    with args.output.open("w", newline="") as file:
+                result = sps(case, way, seed, args.steps)
+                rows.append({"case": case, "seed": seed, "way": way, "sps": result})
+                print(f"{case}, seed {seed}, {way}: {result:,.0f}", file=sys.stderr)
+    print("\n".join([*table(rows), "", conditions]))
+    with writing(), args.output.open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0], lineterminator="\n")
         writer.writeheader()
         writer.writerows(row | {"sps": round(row["sps"], 1)} for row in rows)
-    print("\n".join([*table(rows), "", conditions]))
 
 
 if __name__ == "__main__":

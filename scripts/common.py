@@ -42,8 +42,7 @@ def one_line(error: BaseException | str) -> str:
 
 
 def load(script: Path, name: str = ""):
-    """The file as a module, under its own name or another; importing a file of algos/ has no side effect,
-    but that ppo_atari.py and a2c_atari.py tell PyTorch's threads by an environment variable when to sleep.
+    """The file as a module, under its own name or another; importing a file of algos/ has no side effect.
     Whatever stops the import is raised."""
     spec = importlib.util.spec_from_file_location(name or script.stem, script)
     module = importlib.util.module_from_spec(spec)

@@ -1819,7 +1819,7 @@ def test_speed_of_atari():
     with (ROOT / "benchmarks/rollout_threads.csv").open() as file:
         rows = [row | {"sps": float(row["sps"])} for row in csv.DictReader(file)]
     lines = threads.table(rows)[2:]
-    assert len(lines) == len(threads.STEPS) and all(f"{line}\n" in page for line in lines)
+    assert len(lines) == len(threads.THREADS) and all(f"{line}\n" in page for line in lines)
 
 
 def test_when_the_arm_is_learned():

@@ -375,33 +375,32 @@ def test_emulated_bfloat16_is_said(every, tmp_path, capsys, monkeypatch, native)
     assert ("bfloat16 is not native here" in capsys.readouterr().err) != native
 
 
-@pytest.mark.parametrize("name", ["ppo_atari", "a2c_atari", "ppo_atari_ddp"])
-def test_threads_share_the_cores(name, tmp_path, monkeypatch):
-    """Would break: emulators that interrupt the thread that wakes them; threads of PyTorch that were told too late;
-    a user's own number that is overwritten; a run that ends where the system refuses, or has no such class."""
-    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
-    load(name)
-    assert os.environ["GOMP_SPINCOUNT"] == "7"
-    monkeypatch.delenv("GOMP_SPINCOUNT")
-    algo = load(name)
-    assert os.environ["GOMP_SPINCOUNT"] == "10000"
-    text = script(name).read_text()
-    assert text.index("GOMP_SPINCOUNT") < text.index("import torch")
-    monkeypatch.setattr(algo.time, "time", lambda: 1 / 0)  # behind the threads
+@pytest.mark.parametrize("system", ["ready", "refuses", "none"])
+def test_threads_share_the_cores(system, monkeypatch):
+    """Would break: emulators that interrupt the thread that wakes them; threads of PyTorch that are told too late; a
+    user's own number that is overwritten; a program that ends where the system refuses, or has no such class; a sweep
+    that hands all this on to its other runs, as it imports the file."""
     asked = []
 
-    def answer(refuses: bool, *request):
-        asked.append(request[:2])
-        if refuses:
+    def answer(*request):
+        asked.append(request)
+        if system == "refuses":
             raise OSError(22, "Invalid argument")
 
-    monkeypatch.setattr(os, "SCHED_BATCH", 3, raising=False)
+    monkeypatch.setattr(os, "sched_setscheduler", answer, raising=False)
     monkeypatch.setattr(os, "sched_param", lambda priority: priority, raising=False)
-    for refuses in (False, True):
-        monkeypatch.setattr(os, "sched_setscheduler", partial(answer, refuses), raising=False)
-        with pytest.raises(ZeroDivisionError):
-            algo.train(tiny(algo, tmp_path))
-    monkeypatch.delattr(os, "SCHED_BATCH")
-    with pytest.raises(ZeroDivisionError):
-        algo.train(tiny(algo, tmp_path))
-    assert asked == [(0, 3)] * 2
+    monkeypatch.setattr(os, "SCHED_BATCH", 3, raising=False)
+    if system == "none":
+        monkeypatch.delattr(os, "SCHED_BATCH")
+    monkeypatch.setenv("GOMP_SPINCOUNT", "1")  # so that it is as before afterwards
+    monkeypatch.delenv("GOMP_SPINCOUNT")
+    load("a2c_atari")
+    assert "GOMP_SPINCOUNT" not in os.environ and not asked
+    start, found, _ = script("a2c_atari").read_text().partition("\nimport gymnasium")
+    assert found and "import torch" not in start
+    for before, after in ((None, "10000"), ("7", "7")):
+        if before:
+            monkeypatch.setenv("GOMP_SPINCOUNT", before)
+        exec(start, {"__name__": "__main__"})
+        assert os.environ["GOMP_SPINCOUNT"] == after
+    assert asked == ([] if system == "none" else [(0, 3, 0)] * 2)
