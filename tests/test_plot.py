@@ -1488,7 +1488,8 @@ def test_pong_of_the_page():
 
 
 def test_first_table_of_atari():
-    """Would break: a mean in docs/atari.md's first table that its runs do not give, or other counts of seeds."""
+    """Would break: a mean in docs/atari.md's first table that its runs do not give, or other counts of seeds; the pace
+    of the long run in docs/atari-speed.md."""
     page = (ROOT / "docs/atari.md").read_text()
     table = page.split("\n\n| game | algo")[1].partition("\n\n")[0].splitlines()[2:]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]

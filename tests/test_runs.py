@@ -6,6 +6,7 @@ import math
 import os
 import re
 import shlex
+import subprocess
 import sys
 import time
 from dataclasses import fields
@@ -380,7 +381,7 @@ def test_threads_share_the_cores(system, monkeypatch):
     """Would break: emulators that interrupt the thread that wakes them; threads of PyTorch that are told too late; a
     user's own number that is overwritten; a program that ends where the system refuses, or has no such class; a sweep
     that hands all this on to its other runs, as it imports the file."""
-    asked = []
+    asked, classes = [], [0]
 
     def answer(*request):
         asked.append(request)
@@ -388,7 +389,9 @@ def test_threads_share_the_cores(system, monkeypatch):
             raise OSError(22, "Invalid argument")
 
     monkeypatch.setattr(os, "sched_setscheduler", answer, raising=False)
-    monkeypatch.setattr(os, "sched_param", lambda priority: priority, raising=False)
+    monkeypatch.setattr(os, "sched_param", lambda priority: ("param", priority), raising=False)
+    monkeypatch.setattr(os, "sched_getscheduler", lambda pid: classes[0], raising=False)
+    monkeypatch.setattr(os, "SCHED_OTHER", 0, raising=False)
     monkeypatch.setattr(os, "SCHED_BATCH", 3, raising=False)
     if system == "none":
         monkeypatch.delattr(os, "SCHED_BATCH")
@@ -403,4 +406,25 @@ def test_threads_share_the_cores(system, monkeypatch):
             monkeypatch.setenv("GOMP_SPINCOUNT", before)
         exec(start, {"__name__": "__main__"})
         assert os.environ["GOMP_SPINCOUNT"] == after
-    assert asked == ([] if system == "none" else [(0, 3, 0)] * 2)
+    assert asked == ([] if system == "none" else [(0, 3, ("param", 0))] * 2)
+    monkeypatch.delenv("GOMP_SPINCOUNT")
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
+    classes[0] = 2  # of real time
+    asked.clear()
+    exec(start, {"__name__": "__main__"})
+    assert "GOMP_SPINCOUNT" not in os.environ and not asked
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="Linux alone has this class")
+def test_what_a2c_asks_of_the_system():
+    """Would break: a request that no system understands."""
+    start = script("a2c_atari").read_text().partition("\nimport gymnasium")[0]
+    words = "print(os.sched_getscheduler(0) == os.SCHED_BATCH, os.environ['GOMP_SPINCOUNT'])"
+    clean = {key: value for key, value in os.environ.items() if "OMP_" not in key}
+    told = subprocess.run(
+        ["chrt", "--other", "0", sys.executable, "-c", f"{start}\n{words}"],
+        env=clean,
+        capture_output=True,
+        text=True,
+    )
+    assert told.stdout.split() == ["True", "10000"], told.stderr
