@@ -8,7 +8,8 @@ stable-baselines3's wrappers (docs/atari-games.md), float32, and no value clippi
 takes the clipped error alone, which gives values that moved far no gradient; ours takes the larger of both errors. Our
 PPO and A2C make 4 to 8 % more updates, in the place of rows of resets and of FIRE. Its DQN starts from PyTorch's own
 weights, plays at random in all environments at once, and takes a time limit for an end; in ours rows of resets and of
-FIRE, some 8 % of all, count for --learning-starts and --buffer-size. """
+FIRE, some 8 % of all, count for --learning-starts and --buffer-size.
+"""
 
 import importlib
 import sys
