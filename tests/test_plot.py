@@ -1504,6 +1504,7 @@ def test_first_table_of_atari():
         ("pong_fast", pong, "ppo_atari-fast-pong-4m"),
         ("pong_fast", pong, "ppo_atari-fast-pong-1e-3"),
         None,  # test_pong_of_the_page
+        ("pong_published", pong, "ppo_atari", "sb3_atari-ppo"),
         ("pong_a2c", pong, "a2c_atari-small-eps", "sb3_atari-a2c-small-eps"),
         ("atari", pong, "dqn_atari"),
     ]
@@ -1520,6 +1521,13 @@ def test_first_table_of_atari():
             means = [f"{np.mean([*side.values()]):.1f}" for side in runs] + [""]
             count = str(len(runs[0]))
             assert [row[0], *row[3:6]] == [env_id.split("No")[0], count, *means[:2]]
+    runs = [scores["pong_published"][pong, side] for side in ("ppo_atari", "sb3_atari-ppo")]
+    words = f"the same settings have {listed(runs[0])} there, stable-baselines3 {listed(runs[1])},"
+    rows = list(results.read_csv(ROOT / "benchmarks/results/pong_published.csv"))
+    trained = results.finals_of(rows, "train_return_last100")
+    means = [np.mean([*trained[pong, s].values()]) for s in ("ppo_atari", "sb3_atari-ppo")]
+    words += " in training {:.1f} and {:.1f} (".format(*means)
+    assert words in " ".join(page.split())
     clock = [
         (row.step, row.value)
         for row in results.read_csv(ROOT / "benchmarks/results/atari.csv")
