@@ -1829,6 +1829,11 @@ def test_speed_of_atari():
         rows = [row | {"sps": float(row["sps"])} for row in csv.DictReader(file)]
     lines = threads.table(rows)[2:]
     assert len(lines) == len(threads.THREADS) and all(f"{line}\n" in page for line in lines)
+    least, most = (
+        [line.split("(")[1].split("-")[k].rstrip(") |")[-2:] for line in lines] for k in (0, 1)
+    )
+    words = f"{least[0]} to {most[0]} % more steps with PyTorch's own choice of two threads, {least[1].lstrip('0')} to"
+    assert f"{words} {most[1]} % with `--torch-threads 1`" in head
 
 
 def test_when_the_arm_is_learned():
