@@ -27,9 +27,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-if __name__ == "__main__":  # +10 to 23 % steps/s on two free cores; else take --torch-threads 1
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # PyTorch's idle threads soon sleep
+if __name__ == "__main__" and not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
+    # +10 to 23 % steps/s on two free cores; for several runs at once take --torch-threads 1
+    os.environ["GOMP_SPINCOUNT"] = "10000"  # PyTorch's idle threads soon sleep
     with suppress(AttributeError, OSError):  # Linux: a game that wakes interrupts nobody
         if os.sched_getscheduler(0) == os.SCHED_OTHER:
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
@@ -102,8 +102,11 @@ class FireOnLifeLoss(gym.vector.VectorWrapper):
     def __init__(self, envs, enabled: bool):
         super().__init__(envs)
         self.script_length = 3 if enabled and envs.ale.get_action_set()[1] == Action.FIRE else 0
-        self.left = np.full(envs.num_envs, max(self.script_length - 1, 0))  # steps of the script
-        self.lives = np.zeros(envs.num_envs)  # left before a step; at first none can be lost
+
+    def reset(self, **kwargs):
+        self.left = np.full(self.num_envs, max(self.script_length - 1, 0))  # steps of the script
+        self.lives = np.zeros(self.num_envs)  # left before a step; at first none can be lost
+        return self.env.reset(**kwargs)
 
     def step(self, action):
         scripted = self.left > 0

@@ -257,10 +257,13 @@ def train(args: Args, stop=()) -> dict:
     if saved:
         started -= saved["wall_time_s"]
         extended = args.total_timesteps != saved["total_timesteps"]
-        if global_step >= args.total_timesteps - (args.learning_starts if extended else 0):
+        left = args.total_timesteps - global_step
+        if left <= (args.learning_starts if extended else 0):
             sys.exit(f"--resume {args.resume}: no steps left to learn from; more --total-timesteps")
         if args.env_id != saved["env_id"]:
             sys.exit(f"--resume {args.resume}: env_id must stay {saved['env_id']}")
+        if left <= args.learning_starts:
+            print("no update before the end: the replay begins empty", file=sys.stderr)
     seed = (args.seed + global_step) % 2**32  # a resumed run differs from an unbroken one
     random.seed(seed)
     np.random.seed(seed)

@@ -101,8 +101,11 @@ class FireOnLifeLoss(gym.vector.VectorWrapper):
     def __init__(self, envs, enabled: bool):
         super().__init__(envs)
         self.script_length = 3 if enabled and envs.ale.get_action_set()[1] == Action.FIRE else 0
-        self.left = np.full(envs.num_envs, max(self.script_length - 1, 0))  # steps of the script
-        self.lives = np.zeros(envs.num_envs)  # left before a step; at first none can be lost
+
+    def reset(self, **kwargs):
+        self.left = np.full(self.num_envs, max(self.script_length - 1, 0))  # steps of the script
+        self.lives = np.zeros(self.num_envs)  # left before a step; at first none can be lost
+        return self.env.reset(**kwargs)
 
     def step(self, action):
         scripted = self.left > 0
@@ -316,10 +319,13 @@ def train(args: Args, stop=()) -> dict:
         started -= saved["wall_time_s"]
         kept = args.save_replay and Path(args.resume, "replay.pt").exists()
         extended = args.total_timesteps != saved["total_timesteps"] and not kept
-        if global_step >= args.total_timesteps - (args.learning_starts if extended else 0):
+        left = args.total_timesteps - global_step
+        if left <= (args.learning_starts if extended else 0):
             sys.exit(f"--resume {args.resume}: no steps left to learn from; more --total-timesteps")
         if args.env_id != saved["env_id"]:
             sys.exit(f"--resume {args.resume}: env_id must stay {saved['env_id']}")
+        if left <= args.learning_starts and not kept:
+            print("no update before the end: the replay begins empty", file=sys.stderr)
     seed = (args.seed + global_step) % 2**32  # a resumed run differs from an unbroken one
     random.seed(seed)
     np.random.seed(seed)

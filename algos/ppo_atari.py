@@ -100,8 +100,11 @@ class FireOnLifeLoss(gym.vector.VectorWrapper):
     def __init__(self, envs, enabled: bool):
         super().__init__(envs)
         self.script_length = 3 if enabled and envs.ale.get_action_set()[1] == Action.FIRE else 0
-        self.left = np.full(envs.num_envs, max(self.script_length - 1, 0))  # steps of the script
-        self.lives = np.zeros(envs.num_envs)  # left before a step; at first none can be lost
+
+    def reset(self, **kwargs):
+        self.left = np.full(self.num_envs, max(self.script_length - 1, 0))  # steps of the script
+        self.lives = np.zeros(self.num_envs)  # left before a step; at first none can be lost
+        return self.env.reset(**kwargs)
 
     def step(self, action):
         scripted = self.left > 0

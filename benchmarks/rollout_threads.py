@@ -4,9 +4,10 @@
 
 Emulators run in threads of their own, and so does PyTorch. As a program, the file asks for two things: PyTorch's idle
 threads soon stop looping for work (GOMP_SPINCOUNT, of GCC's OpenMP), and an emulator that wakes does not interrupt the
-thread that wakes the others (SCHED_BATCH, of Linux). A way is the unmodified file with both, one or neither. To undo
-the first, GOMP_SPINCOUNT holds the library's own number; to undo the second, os.SCHED_BATCH is deleted, as on a system
-without it. Rounds and ratios are as in speed.py. Prints a Markdown table, and writes every figure to --output.
+thread that wakes the others (SCHED_BATCH, of Linux). A way is the unmodified file with both, one or neither. Where
+GOMP_SPINCOUNT is set the file asks for nothing: so for the other ways it holds 10000 or the library's own number, and
+the class is set before. Rounds and ratios are as in speed.py. Prints a Markdown table, and writes every figure to
+--output.
 """
 
 import csv
@@ -46,9 +47,11 @@ def measure(case: str, way: str, seed: int, steps: int) -> dict:
     short, batch = WAYS[way]
     for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OMP_NUM_THREADS"):
         os.environ.pop(name, None)
-    if not short:
-        os.environ["GOMP_SPINCOUNT"] = OWN_SPINS
-    lines = ["import os, runpy, sys", "" if batch else "del os.SCHED_BATCH"]
+    if way != "both":
+        os.environ["GOMP_SPINCOUNT"] = "10000" if short else OWN_SPINS
+    lines = ["import os, runpy, sys"]
+    if way == "SCHED_BATCH":
+        lines.append("os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))")
     lines += ["sys.argv = sys.argv[1:]", "runpy.run_path(sys.argv[0], run_name='__main__')"]
     lines.append("if 'libgomp' not in open('/proc/self/maps').read():")
     lines.append("    sys.exit('PyTorch does not use GCC\\'s OpenMP here')")

@@ -255,6 +255,9 @@ def test_a_truncated_game_loses_no_life_at_its_reset(algo):
         ale = SimpleNamespace(get_action_set=lambda: [ale_py.Action.NOOP, ale_py.Action.FIRE])
         num_envs, played = 1, []
 
+        def reset(self, seed=None):
+            return np.zeros((1, 1)), {}
+
         def step(self, action):
             self.played.append(int(action[0]))
             lives = np.array([4 if len(self.played) <= 4 else 3])
@@ -262,6 +265,7 @@ def test_a_truncated_game_loses_no_life_at_its_reset(algo):
             return np.zeros((1, 1)), np.zeros(1), np.zeros(1, bool), truncated, {"lives": lives}
 
     envs = algo.FireOnLifeLoss(OneGame(), True)
+    envs.reset(seed=1)
     lost, scripted = [], []
     for _ in range(8):
         info = envs.step(np.array([7]))[-1]
@@ -269,3 +273,14 @@ def test_a_truncated_game_loses_no_life_at_its_reset(algo):
         scripted += info["scripted"].tolist()
     assert OneGame.played == [1, 2, 7, 7, 0, 1, 2, 7]
     assert not any(lost) and scripted == [True, True, False, False, True, True, True, False]
+
+
+def test_a_reset_in_the_middle_of_a_game(algo):
+    """Would break: FIRE that is not pressed after it, or a life that the new game is said to have lost."""
+    envs, _ = algo.make_envs(algo.Args(), 1, 0)
+    envs.step(np.array([0]))
+    envs.reset(seed=5)
+    infos = [envs.step(np.array([0]))[-1] for _ in range(3)]
+    envs.close()
+    assert [bool(info["scripted"][0]) for info in infos] == [True, True, False]
+    assert not any(info["life_lost"][0] for info in infos)

@@ -20,9 +20,9 @@ import torch
 from conftest import ALGOS, ATARI, CLASSIC, EVERY, NAMES, PIXELS, ROOT, command_line, load, script
 
 FILES = sorted({path.stem for path in ALGOS.glob("*.py")} | set(EVERY))
-BUDGETS = {"ppo": 450, "dqn": 432, "dqn_atari": 497, "reinforce": 340}
-BUDGETS |= {"ppo_atari": 480, "a2c_atari": 488}  # with FIRE, the greedy evaluation, threads
-BUDGETS |= {"dqn_pixels": 455, "ppo_pixels": 457}  # honest lines; 460 where nothing is said
+BUDGETS = {"ppo": 450, "dqn": 435, "dqn_atari": 503, "reinforce": 340}
+BUDGETS |= {"ppo_atari": 483, "a2c_atari": 491}  # with FIRE, the greedy evaluation, threads
+BUDGETS |= {"dqn_pixels": 457, "ppo_pixels": 457}  # honest lines; 460 where nothing is said
 TOKENS = 10.5  # a code line, on average
 VARIANTS = [  # parent, child, most changed lines, tag of each hunk, how many lines longer at most
     ("ppo_continuous", "rpo_continuous", 20, "# RPO:", 15),

@@ -196,9 +196,9 @@ def test_a_finished_run_stays_as_it_is(every, tmp_path):
 
 
 @every_of("dqn", "dqn_pixels", "dqn_atari")
-def test_too_few_steps_to_learn(every, monkeypatch, tmp_path):
+def test_too_few_steps_to_learn(every, monkeypatch, tmp_path, capsys):
     """Would break: a run that is given more steps and ends before its new replay is full, trained on nothing, without
-    a word; one that was stopped shortly before its end, and can never be finished."""
+    a word; one that was stopped shortly before its end, and can never be finished, or says nothing."""
     args = tiny(every, tmp_path)
     enough = every.train(args)["global_step"] + args.learning_starts + 1
     run = run_folder(tmp_path)
@@ -213,7 +213,9 @@ def test_too_few_steps_to_learn(every, monkeypatch, tmp_path):
     with pytest.raises(SystemExit):
         every.train(tiny(every, folder, **flags), stop)
     assert read_checkpoint(run_folder(folder))["global_step"] + args.learning_starts > 16
+    assert "no update" not in capsys.readouterr().err
     every.train(tiny(every, folder, resume=str(run_folder(folder)), **flags))
+    assert "no update before the end" in capsys.readouterr().err
 
 
 @every_of("a2c_atari")
