@@ -66,7 +66,7 @@ class Options:
     inputs: tyro.conf.Positional[tuple[Path, ...]]  # hold run folders, or CSVs that --output wrote
     ours: str = "ppo_continuous"  # the exp_name that the others are compared with
     sides: tuple[str, ...] = ()  # exp_names to compare and to show; default: all
-    window: int = WINDOW  # steps, at least
+    window: int = WINDOW  # steps, at least; of Atari's goals at least 100,000
     output: Path | None = None  # a CSV of every run and its curve, in long format
     figure: Path | None = None  # return over minutes
 
