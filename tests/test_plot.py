@@ -1372,6 +1372,24 @@ def test_breakout_beside_stable_baselines3():
         found = [cell.strip() for cell in line.strip("|").split("|")]
         assert [cell for cell in found[1:] if cell] == cells
     assert len(scores) == 10
+    rows = list(results.read_csv(ROOT / "benchmarks/results/breakout_a2c_rate.csv"))
+    lines = {"7e-4, falling": "published", "7e-4, constant": "constant-lr"}
+    for rate, tag in (lines | {"0.0182, falling": "big-lr"}).items():
+        drawn, trained = (
+            results.finals_of(rows, metric)["BreakoutNoFrameskip-v4", f"a2c_atari-{tag}"][1]
+            for metric in ("eval_return_mean", "train_return_last100")
+        )
+        assert f"| 1e-5 | {rate} | {drawn:.1f} | {trained:.1f} |\n" in leads
+        if tag == "published":
+            assert f"steps** (seed 1: {drawn:.1f}, in training {trained:.1f});" in " ".join(
+                page.split()
+            )
+    spreads = []
+    for metric in ("eval_return_mean", "train_return_last100"):
+        values = [run[metric] for run in scores["a2c_atari-small-eps"].values()]
+        spreads.append(f"{min(values):.1f} to {max(values):.1f}")
+    assert f"7e-4, falling | {' | '.join(spreads)} |\n" in leads
+    assert f"heavy, A2C's five runs with 1e-8 have {spreads[0]}." in " ".join(leads.split())
     assert {
         len(runs) for name, runs in scores.items() if name in ("ppo_atari", "sb3_atari-ppo")
     } == {5}
