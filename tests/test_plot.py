@@ -1575,6 +1575,11 @@ def test_first_table_of_atari():
     means = [np.mean([*trained[pong, s].values()]) for s in ("ppo_atari", "sb3_atari-ppo")]
     words += " in training {:.1f} and {:.1f} (".format(*means)
     assert words in " ".join(page.split())
+    row = compare.compare(*runs[::-1], options(), same_program=False)
+    words = "Ours is behind by {difference:.2f} [{low:.2f}, {high:.2f}], p = {p:.2f}: no".format(
+        **row
+    )
+    assert words in " ".join(page.split()) and row["p"] > 0.05
     clock = [
         (row.step, row.value)
         for row in results.read_csv(ROOT / "benchmarks/results/atari.csv")
