@@ -1078,6 +1078,8 @@ def checkpoint(subject: Subject) -> Finding:
             ),
         ]
     )
+    if hasattr(final, "normalize"):  # by statistics that no buffer holds, too
+        error = max(error, largest(*(agent.normalize(5 * obs) for agent in (copied, final))))
     if trace.target is not None:
         error = max(error, largest(scores(target), trace.ticks[-1][1]))
     if error > 1e-3:
