@@ -345,7 +345,7 @@ def train(args: Args, stop=()) -> dict:
     if saved:
         started -= saved["wall_time_s"]
         if global_step >= args.total_timesteps:
-            sys.exit(f"--resume {args.resume} is finished; go on with more --total-timesteps")
+            sys.exit(f"--resume {args.resume} is at step {global_step}: more --total-timesteps")
         if args.env_id != saved["env_id"]:
             sys.exit(f"--resume {args.resume}: env_id must stay {saved['env_id']}")
     seed = (args.seed + global_step) % 2**32  # a resumed run differs from an unbroken one

@@ -92,7 +92,7 @@ class Args:
             raise ValueError("--amplitude-low must not be above --amplitude-high")
         batch_size = self.num_envs * self.num_steps
         if self.num_steps < 2 or batch_size > self.total_timesteps:
-            raise ValueError("--num-steps: at least 2, and a rollout within --total-timesteps")
+            raise ValueError("--num-steps: at least 2; x --num-envs within --total-timesteps")
         if batch_size % self.num_minibatches or batch_size == self.num_minibatches:
             raise ValueError(f"--num-minibatches must cut {batch_size} steps in equal parts of 2+")
 
@@ -309,7 +309,7 @@ def train(args: Args, stop=()) -> dict:
     if saved:
         started -= saved["wall_time_s"]
         if global_step >= args.total_timesteps:
-            sys.exit(f"--resume {args.resume} is finished; go on with more --total-timesteps")
+            sys.exit(f"--resume {args.resume} is at step {global_step}: more --total-timesteps")
         for name in ("env_id", "activation", "norm_obs"):
             if getattr(args, name) != saved["args"][name]:
                 sys.exit(f"--resume {args.resume}: {name} must stay {saved['args'][name]}")

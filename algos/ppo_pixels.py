@@ -81,7 +81,7 @@ class Args:
                 raise ValueError(f"--{name.replace('_', '-')} {value} is not in [{least}, {most}]")
         batch_size = self.num_envs * self.num_steps
         if self.num_steps < 2 or batch_size > self.total_timesteps:
-            raise ValueError("--num-steps: at least 2, and a rollout within --total-timesteps")
+            raise ValueError("--num-steps: at least 2; x --num-envs within --total-timesteps")
         if batch_size % self.num_minibatches or batch_size == self.num_minibatches:
             raise ValueError(f"--num-minibatches must cut {batch_size} steps in equal parts of 2+")
 
@@ -293,7 +293,7 @@ def train(args: Args, stop=()) -> dict:
     if saved:
         started -= saved["wall_time_s"]
         if global_step >= args.total_timesteps:
-            sys.exit(f"--resume {args.resume} is finished; go on with more --total-timesteps")
+            sys.exit(f"--resume {args.resume} is at step {global_step}: more --total-timesteps")
         if args.env_id != saved["env_id"]:
             sys.exit(f"--resume {args.resume}: env_id must stay {saved['env_id']}")
     seed = (args.seed + global_step) % 2**32  # a resumed run differs from an unbroken one
