@@ -28,6 +28,7 @@ from probing.subject import (
     epsilon_after,
     largest,
     memory,
+    parameters_of,
     passes,
     rows_of,
     scores,
@@ -92,12 +93,7 @@ def fresh_gradients(subject: Subject) -> Finding:
     def hook(optimizer, *_):
         for group in optimizer.param_groups:
             group["lr"] = group["lr"] * 0
-        grads = [
-            p.grad
-            for group in optimizer.param_groups
-            for p in group["params"]
-            if p.grad is not None
-        ]
+        grads = [p.grad for p in parameters_of(optimizer) if p.grad is not None]
         norms.append((id(optimizer), float(sum(g.norm() ** 2 for g in grads) ** 0.5)))
 
     handle = register_optimizer_step_pre_hook(hook)
@@ -288,8 +284,8 @@ def annealing(subject: Subject) -> Finding:
 
 @check("train")
 def optimiser(subject: Subject) -> Finding:
-    """There is one optimiser: its state carries over between updates and is in the checkpoint; Adam (A2C: RMSprop)
-    without weight decay, over the trained network's parameters only."""
+    """The agent has one optimiser: its state carries over between updates and is in the checkpoint; Adam (A2C:
+    RMSprop) without weight decay, over the trained network's parameters only."""
     trace = subject.trace
     updates = [record for record in trace.stepped() if record["steps"]]
     for before, record in itertools.pairwise(updates):
@@ -299,9 +295,7 @@ def optimiser(subject: Subject) -> Finding:
                 "it is kept",
                 "the optimiser is made anew in between",
             )
-    owned = {
-        id(p) for one in trace.optimizers for group in one.param_groups for p in group["params"]
-    }
+    owned = {id(p) for one in trace.optimizers for p in parameters_of(one)}
     target = {id(p) for p in trace.target.parameters()} if trace.target is not None else set()
     if owned & target:
         return broken(
@@ -322,7 +316,7 @@ def optimiser(subject: Subject) -> Finding:
         for state in states
         for kept in state["state"].values()
     ]
-    if states and sorted(saved) != sorted(memory(trace.optimizers)):
+    if states and any(kept not in saved for kept in memory(trace.optimizers)):
         return broken(
             "another in the checkpoint",
             "the one that trained",

@@ -523,6 +523,10 @@ def scores(agent: nn.Module) -> torch.Tensor:
     return torch.cat(parts).double()
 
 
+def parameters_of(optimizer) -> list[torch.Tensor]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
 def memory(optimizers: list) -> list[list[float]]:
     """What optimisers remember of each parameter, as one number for each tensor."""
     return [
@@ -779,7 +783,10 @@ class Trace:
         return result
 
     def before_step(self, optimizer, *_):
-        if not self.updates:
+        parameters = parameters_of(optimizer)
+        networks = [one for one in (self.online, self.target) if one is not None]
+        agents = {id(p) for network in networks for p in network.parameters()}
+        if not any(id(p) in agents for p in parameters):  # e.g. of a learned weight of the entropy
             return
         record = self.updates[-1]
         if not any(optimizer is known for known in self.optimizers):
@@ -788,12 +795,7 @@ class Trace:
             record["lrs"] += [float(group["lr"]) for group in optimizer.param_groups]
             record["memory"][0] += memory([optimizer])
         record["steps"].append(optimizer)
-        grads = [
-            p.grad
-            for group in optimizer.param_groups
-            for p in group["params"]
-            if p.grad is not None
-        ]
+        grads = [p.grad for p in parameters if p.grad is not None]
         if grads:
             norm = torch.linalg.vector_norm(torch.stack([g.norm() for g in grads]))
             record["norms"].append(float(norm))
