@@ -178,7 +178,7 @@ class Once:
         self.minibatches, self.inputs, self.gradient = [], [], None
 
         def loss(*a, **k):
-            self.minibatches.append(a[2 + subject.loss_parameters.index(subject.x_name)].clone())
+            self.minibatches.append(a[2 + subject.loss_parameters.index("x")].clone())
             return loss_fn(*a, **k)
 
         def before_step(*_):

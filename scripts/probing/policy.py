@@ -904,6 +904,8 @@ def refused_step(subject: Subject) -> Finding:
 def policy_gradient(subject: Subject) -> Finding:
     """Slope of the loss by each row's log-probability: -(target - value), and 0 in reset rows where it gets them; with
     --norm-adv and each --baseline, where there are such flags."""
+    if "advantage" in subject.loss_parameters:
+        raise Unable(f"{subject.loss_name} takes an advantage, but nothing with logp in its name")
     finding = None
     flags = subject.module.Args.__dataclass_fields__
     baselines = ("value", "none") if "baseline" in flags else ("value",)

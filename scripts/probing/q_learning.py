@@ -574,13 +574,12 @@ def replay_draws(subject: Subject) -> Finding:
         raise Unable("no Replay.sample was called")
     draws, (_, sample) = Draws(trace), trace.replays[0]
     (positional, named), counts = trace.samples[-1], {}
-    names = ["x" if name == subject.x_name else name for name in subject.loss_parameters]
     for _ in range(40):
         result = sample(
             *([100, *positional[1:]] if positional else ()),
             **(named if positional else named | {"size": 100}),
         )
-        for _, k, n in draws.find(dict(zip(names, result))):
+        for _, k, n in draws.find(dict(zip(subject.loss_parameters, result))):
             counts[k, n] = counts.get((k, n), 0) + 1
     K, rows = len(trace.truth), min(len(trace.truth), trace.args.buffer_size // trace.args.num_envs)
     eligible = [

@@ -8,6 +8,7 @@ import io
 import itertools
 import math
 import random
+import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -37,6 +38,14 @@ def flag(name: str) -> Callable:
     return lambda subject: hasattr(subject.module.Args, name)
 
 
+# What the probe calls the tensors of a policy's loss, and what shows which one another name stands for.
+TENSORS = {
+    "action": "act",
+    "old_logprob": "logp|log_p",
+    "advantage": "adv",
+    "target": "return|target",
+    "old_value": "val",
+}
 # What kind a file is: a word that checks are registered for, what such a file has, and how that is seen.
 KINDS = {
     "gae": ("compute_gae", has("compute_gae")),
@@ -45,7 +54,10 @@ KINDS = {
     "q-learning": ("td_target and a Replay", has("td_target")),
     "policy": ("no td_target", lambda subject: not hasattr(subject.module, "td_target")),
     "bootstrap": ("no compute_returns", lambda s: not hasattr(s.module, "compute_returns")),
-    "ratio": ("a loss that takes old_logprob", lambda s: "old_logprob" in s.loss_parameters),
+    "ratio": (
+        "a loss that takes old_logprob, or a name with logp in it",
+        lambda s: "old_logprob" in s.loss_parameters,
+    ),
     "score": (
         "a policy's loss that does not",
         lambda s: not {"old_logprob", "next_obs"} & set(s.loss_parameters),
@@ -238,16 +250,22 @@ class Subject:
         return [*names, *functions][0]
 
     @cached_property
-    def loss_parameters(self) -> list[str]:
-        """What the loss takes beside agents and args, in its order."""
-        names = inspect.signature(getattr(self.module, self.loss_name)).parameters
-        return [name for name in names if name not in ("agent", "target_agent", "args")]
+    def loss_names(self) -> dict[str, str]:
+        """What the loss takes beside agents and args, in its order: its own names, and what they are called here, such
+        as x for what the network sees."""
+        parameters = inspect.signature(getattr(self.module, self.loss_name)).parameters
+        own = [name for name in parameters if name not in ("agent", "target_agent", "args")]
+        names = {name: name for name in own}
+        names[next((name for name in ("x", "obs") if name in own), own[0])] = "x"
+        for name, parts in TENSORS.items():
+            alike = [other for other in own if re.search(parts, other)]
+            if name not in own and len(alike) == 1:
+                names[alike[0]] = name
+        return names
 
-    @cached_property
-    def x_name(self) -> str:
-        """What the network sees, as the loss calls it; here it is x in every file."""
-        names = self.loss_parameters
-        return next((name for name in ("x", "obs") if name in names), names[0])
+    @property
+    def loss_parameters(self) -> list[str]:
+        return list(self.loss_names.values())
 
     @cached_property
     def trace(self) -> "Trace":
@@ -711,10 +729,10 @@ class Trace:
             return function(*a, **k)
         call = Call(function, a, k)
         agent = call.arguments["agent"]
-        first = self.subject.x_name
+        names = self.subject.loss_names
         row = Row(
             {
-                "x" if name == first else name: value.detach().clone()
+                names[name]: value.detach().clone()
                 for name, value in call.arguments.items()
                 if torch.is_tensor(value)
             }
@@ -1009,10 +1027,9 @@ class Minibatch:
         self.target = subject.agent(seed=1, **flags) if trace.target is not None else None
         pool = [row for record in trace.updates[:4] for row in record[of]]
         chosen = torch.randint(sum(len(row["x"]) for row in pool), (rows,))
-        inputs = ["x" if name == subject.x_name else name for name in self.call.arguments]
         self.batch = {
             name: torch.cat([row[name] for row in pool])[chosen]
-            for name in inputs
+            for name in (subject.loss_names.get(name, name) for name in self.call.arguments)
             if value_rows(pool, name)
         }
         with torch.no_grad():
@@ -1045,7 +1062,8 @@ class Minibatch:
     def loss(self, args=None, **tensors) -> torch.Tensor:
         """The loss, with some of the tensors changed."""
         given = self.batch | tensors
-        given[self.subject.x_name] = given.pop("x")
+        own = {name: own for own, name in self.subject.loss_names.items()}
+        given = {own.get(name, name): tensor for name, tensor in given.items()}
         if "target_agent" in self.call.arguments:
             given["target_agent"] = self.target
         if "args" in self.call.arguments:
