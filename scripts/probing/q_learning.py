@@ -331,6 +331,8 @@ def target_updates(trace: Trace) -> Finding:
     missed = extra = wrong = due_ever = single = 0
     for k in range(trace.updates[0]["tick"] - 1, len(steps) - 1):
         before, (online, after) = trace.ticks[k], trace.ticks[k + 1]
+        if torch.equal(online, before[1]) and torch.equal(before[1], after):
+            continue  # the networks are still equal, as with a learning rate of 0
         due, moved = steps[k + 1] // every - steps[k] // every, not torch.equal(before[1], after)
         missed, extra, due_ever = (
             missed + (due and not moved),
