@@ -43,11 +43,26 @@ def one_line(error: BaseException | str) -> str:
 
 def load(script: Path, name: str = ""):
     """The file as a module, under its own name or another; importing a file of algos/ has no side effect.
-    Whatever stops the import is raised."""
+    Whatever stops the import is raised. A module that it imports from its own folder is known to it alone: beside
+    another script, or beside this file, one of the same name is another."""
+    folder = script.resolve().parent
+    beside = {file.stem for file in folder.glob("*.py")}
+    beside |= {file.parent.name for file in folder.glob("*/__init__.py")}
+
+    def take_out() -> dict:
+        return {n: sys.modules.pop(n) for n in [*sys.modules] if n.partition(".")[0] in beside}
+
     spec = importlib.util.spec_from_file_location(name or script.stem, script)
     module = importlib.util.module_from_spec(spec)
+    others = take_out()
     sys.modules[spec.name] = module  # dataclasses look their own module up
-    spec.loader.exec_module(module)
+    sys.path.insert(0, str(folder))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(folder))
+        take_out()
+        sys.modules.update(others | {spec.name: module})
     return module
 
 

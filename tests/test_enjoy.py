@@ -95,6 +95,18 @@ def test_checkpoint_path_and_renamed_copy(run, tmp_path, capsys):
     assert printed(capsys) == pytest.approx(own_returns(run, episodes=2), abs=0.02)
 
 
+def test_module_beside_the_script(tmp_path):
+    """Would break: a copy that python runs and probe.py, sweep.py and enjoy.py refuse, or one that gets the module of
+    this name that lies beside another copy, or in scripts/."""
+    before = sys.modules["common"], [*sys.path]
+    for name in ("one", "other", "one"):
+        (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name / "common.py").write_text(f"word = {name!r}\n")
+        (tmp_path / name / "mine.py").write_text("from common import word\n")
+        assert load(tmp_path / name / "mine.py").word == name
+    assert before == (sys.modules["common"], sys.path)
+
+
 def test_another_text_than_the_run_s_is_named(run, tmp_path, capsys):
     """Would break: a changed network or mapping of actions in a copy of the same name, and a return of today's file."""
     play(run)
