@@ -1,6 +1,7 @@
 """What did I break, and what did I change? A ladder of checks for a file of algos/, or a changed copy of one.
 
     python scripts/probe.py PATH/TO/FILE.py
+    python scripts/probe.py PATH/TO/FILE.py -- --my-flag     # with a flag of the file's that is off by default
 
 First the exact checks: the file trains for a moment on an environment that keeps a protocol of everything, and each
 number that reaches the loss, the log and the checkpoint is compared with one worked out from that protocol in float64.
@@ -24,6 +25,7 @@ from common import check, one_line
 from probing import CHECKS
 from probing.environments import in_this_process
 from probing.subject import RETURNS, Skip, Subject, seed_everything
+from sweeping.plan import parse
 
 VERDICTS = ("broken", "differs", "could not check", "passes")
 
@@ -31,6 +33,7 @@ VERDICTS = ("broken", "differs", "could not check", "passes")
 @dataclass
 class Options:
     file: tyro.conf.Positional[Path]  # the algorithm's file
+    flags: tyro.conf.Positional[tuple[str, ...]] = ()  # behind --: the file's own, for all its runs
     seed: int = 1  # of everything the probe draws and of the training runs
     only: tuple[str, ...] = ()  # names of the checks to run; --list shows them
     exact: bool = False  # leave out the learned checks, which take most of the time
@@ -69,8 +72,8 @@ def run_check(subject: Subject, name: str) -> Result | None:
     return Result(name, section, **finding)
 
 
-def open_subject(file: Path, seed: int) -> Subject:
-    """The file, if it can be imported and has the functions that the checks call."""
+def open_subject(file: Path, seed: int, flags: tuple[str, ...] = ()) -> Subject:
+    """The file with these flags, if it can be imported and has the functions that the checks call."""
     check(file.is_file(), f"{file} does not exist")
     subject = Subject(file.resolve(), seed)
     try:
@@ -83,6 +86,10 @@ def open_subject(file: Path, seed: int) -> Subject:
     missing += ["a function named ..._loss"] * (not any(name.endswith("_loss") for name in names))
     missing = ", ".join(missing)
     check(not missing, f"{file} has no {missing}: keep the sections of algos/ to be probed")
+    if flags:
+        plain, given = (vars(parse(subject.module.Args, file, [*words])) for words in ((), flags))
+        subject.defaults = {name: value for name, value in given.items() if value != plain[name]}
+        del subject.module  # to be loaded again, with these
     return subject
 
 
@@ -174,7 +181,7 @@ def main(options: Options) -> int:
     unknown = " ".join(name for name in options.only if name not in CHECKS)
     check(not unknown, f"--only {unknown}: no such check; --list shows them")
     check(0 <= options.seed < 2**30, f"--seed {options.seed}: give one from 0 to 2**30 - 1")
-    subject, started = open_subject(options.file, options.seed), time.time()
+    subject, started = open_subject(options.file, options.seed, options.flags), time.time()
     trained = run_check(subject, "trains")  # only then its kind is known
     names = [name for name in CHECKS if subject.applies(name)]
     foreign = " ".join(name for name in options.only if name not in names)

@@ -192,6 +192,22 @@ def test_bad_input(text, flags, words, tmp_path):
     assert (status, out, len(err.splitlines())) == (2, "", 1) and words in err
 
 
+def test_flags_of_the_file(probed, tmp_path):
+    """Would break: a change behind a flag that is off by default, which no run of the probe switches on."""
+    switch = ("    env_id: str =", "    frozen: bool = False\n    env_id: str =")
+    update = "agent.obs_rms.update(obs[:-1][valid])"
+    text = edited("ppo_continuous", switch, (update, f"args.frozen or {update}"))
+    (tmp_path / "mine.py").write_text(text)
+    flags = "mine.py", "--only", "observation-statistics"
+    assert probed(*flags)[0] == 0
+    status, out, _ = probed(*flags, "--", "--frozen")
+    assert status == 1 and "the normaliser is not updated any more" in out
+    for words in (["--freezing"], ["--gamma", "2"]):
+        status, out, err = probed(*flags, "--", *words)
+        assert (status, out, len(err.splitlines())) == (2, "", 1)
+        assert "mine.py does not take the flags: " in err and words[0] in err
+
+
 def test_file_that_does_not_run(probed, tmp_path):
     """Would break: forty failures in place of the one that matters."""
     start = "    torch.set_num_threads(args.torch_threads)\n"

@@ -94,10 +94,10 @@ def repeated(batch: list, rows: int) -> list:
     return [tensor[:1].repeat_interleave(rows, 0) for tensor in batch]
 
 
-def one_rank(file: Path, seed: int, world: str) -> dict:
+def one_rank(file: Path, seed: int, world: str, defaults: dict) -> dict:
     """A run of one rollout in this rank, and what it makes of batches of the probe's."""
     subject = Subject(file, seed)
-    subject.world = world
+    subject.world, subject.defaults = world, defaults
     module = subject.load()
     update, make_envs, kept = module.update, module.make_envs, {"seeds": []}
     place = subject.loss_parameters.index("old_logprob")
@@ -153,7 +153,8 @@ def one_rank(file: Path, seed: int, world: str) -> dict:
 def ranks(subject: Subject) -> list[dict]:
     """What each of two ranks kept; they run once for all checks."""
     if "two_ranks" not in vars(subject):
-        found = in_ranks(one_rank, subject.file, subject.seed, subject.trace and subject.world)
+        world = subject.trace and subject.world
+        found = in_ranks(one_rank, subject.file, subject.seed, world, subject.defaults)
         subject.two_ranks = found
     for result in subject.two_ranks:
         if "last" not in result:

@@ -208,6 +208,7 @@ class Subject:
     def __init__(self, file: Path, seed: int):
         self.file, self.seed, self.count, self.world = file, seed, itertools.count(), ""
         self.slow_learner = False  # its own learning rate is too small for the learned checks
+        self.defaults = {}  # in place of the file's own, by flags that are given behind --
         self.suspect = False  # an exact check has found it broken
         self.unusual = False  # an exact check has found that it differs, or could not check it
         self.folder = tempfile.TemporaryDirectory(prefix="plainrl-probe-")
@@ -215,7 +216,10 @@ class Subject:
     def load(self):
         """A fresh module each time: what one check patches never reaches another."""
         with in_this_process():
-            return load(self.file, f"{self.file.stem}_{next(self.count)}")
+            module = load(self.file, f"{self.file.stem}_{next(self.count)}")
+        for name, value in self.defaults.items():
+            setattr(module.Args, name, value)
+        return module
 
     @cached_property
     def module(self):
@@ -367,7 +371,7 @@ class Subject:
 
     def args(self, module, **flags):
         """Args for a small run. Flags that the file does not have are left out."""
-        settings = self.settings(module) | flags
+        settings = self.defaults | self.settings(module) | flags
         world = settings["env_id"].removeprefix("Probe").removesuffix("-v0")
         if self.world:
             settings["env_id"] = f"Probe{world}{self.world}-v0"
