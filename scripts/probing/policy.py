@@ -38,6 +38,24 @@ def trains(subject: Subject) -> Finding:
     return broken(f"{updates} updates", "some", "train does not call update")
 
 
+@check("Agent")
+def steady_network(subject: Subject) -> Finding:
+    """Asked twice about the same rows, the network says the same. What it draws while it trains, as dropout does, is
+    off in all other exact checks."""
+    agent, x = copy.deepcopy(subject.trace.after), subject.observations(64)
+    torch.nn.Module.train(agent)
+    with torch.no_grad():
+        said = [subject.value(agent, x) for _ in range(2)]
+        if "policy" in subject.kinds:
+            action = subject.act(agent, x)[0]
+            said = [value + subject.act(agent, x, action)[1] for value in said]
+    measured = f"{largest(*said):.1e} apart"
+    if torch.equal(*said):
+        return passes("equal")
+    question = "the network draws anew at each call, as with dropout: rollout, update and evaluation see different ones"
+    return differs(measured, "equal", question)
+
+
 ROLLOUT = ("rewards", "values", "terminateds", "dones")
 
 # ---- returns ---------------------------------------------------------------------------------------------------------

@@ -394,7 +394,7 @@ class Subject:
             name: args if isinstance(value, trace.module.Args) else value
             for name, value in trace.construction.items()
         }
-        return trace.module.Agent(**arguments)
+        return steady(trace.module.Agent(**arguments))
 
     def known(self, flags: dict) -> dict:
         names = {field.name for field in fields(self.trace.module.Args)}
@@ -545,6 +545,13 @@ def scores(agent: nn.Module) -> torch.Tensor:
     return torch.cat(parts).double()
 
 
+def steady(agent: nn.Module) -> nn.Module:
+    """Without what a network draws while it trains, such as dropout; normalisation over the batch stays as it is."""
+    for part in agent.modules():
+        part.training &= isinstance(part, nn.modules.batchnorm._BatchNorm)
+    return agent
+
+
 def parameters_of(optimizer) -> list[torch.Tensor]:
     return [p for group in optimizer.param_groups for p in group["params"]]
 
@@ -599,6 +606,8 @@ class Trace:
             self.names["value_loss"] = self.module.value_loss  # the values have a loss of their own
             spies["value_loss"] = self.spy_value_loss
         agent_class, q_learning = self.module.Agent, hasattr(self.module, "td_target")
+        set_mode = agent_class.train
+        agent_class.train = lambda agent, mode=True: steady(set_mode(agent, mode))
         with contextlib.ExitStack() as patches:
             for name, spy in spies.items():
                 self.replace(patches, name, spy)
@@ -648,6 +657,7 @@ class Trace:
                 call = Call(original, (agent, *a), k)
                 self.construction = dict(list(call.arguments.items())[1:])
             original(agent, *a, **k)
+            steady(agent)
             if self.scattered:
                 self.subject.scatter(agent)
 
