@@ -423,8 +423,20 @@ class Subject:
 
     def seen(self, agent, obs) -> torch.Tensor:
         """What the network gets of observations (..., *shape) from the environment."""
-        obs = torch.from_numpy(np.asarray(obs))
-        return agent.normalize(obs.float()) if hasattr(agent, "normalize") else obs
+
+        def normalize(agent, obs) -> torch.Tensor:
+            obs = torch.from_numpy(np.asarray(obs))
+            return agent.normalize(obs.float()) if hasattr(agent, "normalize") else obs
+
+        shown = self.trace.train_envs[0].protocol[0]["next_obs"]
+        for mb in self.trace.updates[0]["minibatches"][:1]:
+            shape = mb["x"].shape[1:]
+            with contextlib.suppress(RuntimeError):  # of two shapes that do not fit
+                if normalize(self.trace.first, shown).shape == shape:
+                    continue
+            text = f"the network sees {tuple(shape)} where make_envs gives {shown.shape}"
+            raise Unable(f"{text}: the probe can follow a wrapper in make_envs, no training loop")
+        return normalize(agent, obs)
 
     def act(self, agent, x, action=None):
         """(action, logprob, entropy) of a policy."""
