@@ -882,7 +882,13 @@ def statistics_of_wrappers(subject: Subject) -> Finding:
 
 @check("train")
 def same_seed_twice(subject: Subject) -> Finding:
-    """Two runs with one seed end with the same evaluation and the same weights, bit for bit."""
+    """Two runs with one seed end with the same evaluation and the same weights, bit for bit. No step of the training
+    finds a generator in the state that it has left before."""
+    for states in subject.trace.generators:
+        states = [state for state, _ in itertools.groupby(states)]
+        if again := len(states) - len(set(states)):
+            mistake = "a generator is seeded in the middle of the run: the same draws come again"
+            return broken(f"{again} of {len(states)} states again", "none", mistake)
     states = []
     for _ in range(2):
         random.seed()

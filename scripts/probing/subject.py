@@ -603,6 +603,7 @@ class Trace:
         self.value_call = self.greedy = None
         self.online = self.target = self.construction = self.update_call = self.resumed = None
         self.recording, self.evaluating, self.ticks = True, False, []
+        self.generators = [], []  # states of PyTorch's and NumPy's before each step of the training
         self.names = {
             name: getattr(self.module, name)
             for name in ("make_envs", "update", "evaluate", subject.returns_name, subject.loss_name)
@@ -718,6 +719,9 @@ class Trace:
         def spied_step(actions):
             nonlocal ended, paid
             self.ticks.append(self.networks())
+            _, key, position, *_ = np.random.get_state()
+            self.generators[0].append(torch.get_rng_state().numpy().tobytes())
+            self.generators[1].append((key.tobytes(), position))
             obs, reward, terminated, truncated, info = step(actions)
             # a reset row repeats the last reward, as in EnvPool's dm_control: nothing may count it
             paid = np.where(ended, paid, reward)
