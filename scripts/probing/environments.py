@@ -211,6 +211,12 @@ class Brief(Endless):
     length = 5
 
 
+class Unending(Endless):
+    """Endless, cut by the time limit of all environments here alone."""
+
+    length = np.inf
+
+
 class Delayed(Small):
     """Two steps. The first action decides what the second step pays, -(action - 0.5)^2; the second action nothing.
     The next episode must get no credit for it."""
@@ -290,6 +296,7 @@ WORLDS = {
         Far,
         Endless,
         Brief,
+        Unending,
         Delayed,
         Told,
         Drift,

@@ -707,7 +707,8 @@ def constant_on_resume(
 
 @check("make_envs")
 def wrappers(subject: Subject) -> Finding:
-    """What stands between the agent and its environments: ends, first observations and actions reach the other side."""
+    """What stands between the agent and its environments: ends, first observations and actions reach the other side.
+    An episode that does not end has no terminal state for 1,000 steps."""
     rows, firsts, shown = [], [], True
     for one in subject.trace.train_envs:
         rows += [row for row in one.protocol[1:] if not row["reset"]]
@@ -743,12 +744,29 @@ def wrappers(subject: Subject) -> Finding:
         if changed:
             question = "the environment gets other actions than the agent's"
             return differs(f"{changed} of {len(both)}", expected, question)
+    if step := unending(subject):
+        question = "a wrapper ends episodes by a terminal state of its own, where a time limit would be `truncated`"
+        return differs(f"one at step {step}", expected, question)
     return passes("none", expected)
+
+
+def unending(subject: Subject) -> int:
+    """The step at which an episode that does not end has a terminal state, or 0."""
+    module, backend = subject.load(), [] if "pixels" in subject.kinds else ["gymnasium"]
+    args = subject.args(module, env_id="ProbeUnending-v0")
+    envs = module.make_envs(args, *backend, 1, 7)[0]
+    space = envs.single_action_space
+    action = np.zeros((1, *space.shape), space.dtype)
+    ends = (step for step in range(1, 1001) if envs.step(action)[2].any())
+    first = next(ends, 0)
+    envs.close()
+    return first
 
 
 @check("train", follows="reset-rows wrappers")
 def logging(subject: Subject) -> Finding:
-    """Against the environments' protocols: raw rewards, reset rows count nowhere, an episode's end is included."""
+    """Against the environments' protocols: raw rewards, reset rows count nowhere, an episode's end is included. The run
+    ends with --total-timesteps."""
     finding = logged(subject, "raw")
     if finding.verdict != "passes" and logged(subject, "reward").verdict == "passes":
         return differs(finding.measured, finding.expected, WRAPPED)
@@ -796,6 +814,10 @@ def logged(subject: Subject, rewards: str) -> Finding:
             if counts
             else "global_step is not the count of the agent's steps",
         )
+    before, after = [0, *trace.steps][-2:]
+    if not before < trace.args.total_timesteps <= after:
+        question = "the run ends at another step than the first that completes --total-timesteps"
+        return differs(f"{after} steps", f"{trace.args.total_timesteps}", question)
     last100 = np.mean(episodes[-100:], axis=0)[0]
     if wrong and all(one for one, *_ in wrong):
         return differs(wrong[0][1], wrong[0][2], "of the episodes that ended only one is logged")
