@@ -1453,6 +1453,10 @@ def advantages(subject: Subject) -> Finding:
                 parts[name].append((batch[name].double().numpy(), cases[name], result, values))
     if not any(parts.values()):
         raise Unable(f"{subject.loss_name} takes neither advantage nor target")
+    made_of = [(target - values, result) for target, _, result, values in parts["target"]]
+    if "gae" in subject.kinds and made_of and all(standardised(*pair) for pair in made_of):
+        mistake = "the targets are made of standardised advantages: they are no returns"
+        return broken("target - value of mean 0 and deviation 1", "the advantage", mistake)
     for name, rows in parts.items():
         if rows:
             ours, right, result, values = (np.concatenate(part) for part in zip(*rows))
@@ -1481,6 +1485,13 @@ def advantages(subject: Subject) -> Finding:
             if finding.verdict != "passes":
                 return finding
     return passes("all agree")
+
+
+def standardised(ours: np.ndarray, advantage: np.ndarray) -> bool:
+    """Whether these are a rollout's advantages, standardised over these rows or, with reset rows, over a few more."""
+    if largest(ours, advantage) < 1e-3 or max(abs(ours.mean()), abs(ours.std() - 1)) > 0.5:
+        return False
+    return bool(np.corrcoef(ours, advantage)[0, 1] > 0.9999)
 
 
 @check("train", of="scales")
