@@ -378,6 +378,8 @@ class AtariVector(gym.vector.VectorEnv):
         self.num_envs, self.settings = num_envs, settings | {"game": game}
         self.games = [Pictures(make()) for _ in range(num_envs)]
         self.envs = [game.unwrapped for game in self.games]
+        for env in self.envs:
+            env.settings = self.settings
         second = Action.FIRE if hasattr(self.envs[0], "fire") else Action.UP
         self.ale = SimpleNamespace(get_action_set=lambda: (Action.NOOP, second))
         self.single_action_space = self.games[0].action_space

@@ -979,6 +979,11 @@ def evaluation_returns(subject: Subject) -> Finding:
                 return differs(measured, expected, WRAPPED)
             mistake = "not the raw returns of each environment's first episode"
             return broken(measured, expected, mistake)
+        lasts = [rows[-1] for rows in firsts]
+        if not all(row["terminated"] or row["truncated"] for row in lasts):
+            return broken(
+                "episodes are cut", "played to their ends", "the evaluation ends too early"
+            )
         written = trace.summary.get(key), [value for _, value in trace.scalars.get(tag, [])][-1:]
         for name, values in zip((key, tag), written):
             if values and largest(np.mean(values), np.mean(returns)) > 1e-3:
@@ -1115,8 +1120,12 @@ def checkpoint(subject: Subject) -> Finding:
 
 @check("make_envs", of="atari")
 def atari_settings(subject: Subject) -> Finding:
-    """What AtariVectorEnv is made with: of an id that skips no frames, and of one that skips 4."""
+    """What AtariVectorEnv is made with: of an id that skips no frames, and of one that skips 4. An evaluation plays
+    whole games."""
     module, wrong, serious = subject.load(), [], ""
+    greedy = subject.trace.greedy[1] if subject.trace.greedy else []
+    if any(env.env.settings.get("episodic_life") for env in [*subject.trace.eval_envs, *greedy]):
+        return broken("episodic_life True", "False", "an evaluation ends with the first lost life")
     args = subject.args(module)
     for env_id in (args.env_id, "ALE/Breakout-v5"):
         args.env_id = env_id
