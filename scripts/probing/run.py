@@ -5,6 +5,8 @@ import copy
 import itertools
 import math
 import random
+import re
+from dataclasses import asdict
 from pathlib import Path
 from unittest.mock import patch
 
@@ -703,6 +705,25 @@ def constant_on_resume(
         mistake = "the schedule of a resumed run starts anew"
         return broken(f"learning rate {ours[0]:.3g}", f"{value * share:.3g}", mistake)
     return None  # another schedule
+
+
+@check("Args")
+def flags(subject: Subject) -> Finding:
+    """Each flag is read somewhere, as args.NAME, and has its value still after the run."""
+    read = set(re.findall(r"\bargs(?:\.|, \")(\w+)", subject.file.read_text()))
+    given, kept = asdict(subject.trace.given), asdict(subject.trace.args)
+    if not read & set(given):
+        raise Unable("no flag is read as args.NAME")
+    for name, value in given.items():
+        if kept[name] != value:
+            question = (
+                f"the run changes args.{name}; a factor that it takes in each iteration compounds"
+            )
+            return differs(f"{value} becomes {kept[name]}", f"{value}", question)
+    unread = [name for name in given if name not in read]
+    if unread:
+        return differs(", ".join(unread), "none", f"no line of the file reads args.{unread[0]}")
+    return passes("read and kept")
 
 
 @check("make_envs")

@@ -337,6 +337,7 @@ class Subject:
             "gamma": 0.97,
             "gae_lambda": 0.9,
             "vf_coef": 0.3,
+            "ent_coef": 0.02,
             "clip_coef": 0.15,
             "rpo_alpha": 0.0,
             "int_coef": 0.0,
@@ -597,6 +598,7 @@ class Trace:
     def __init__(self, subject: Subject, scattered: bool = False, **flags):
         self.subject, self.module, self.scattered = subject, subject.load(), scattered
         self.args = subject.args(self.module, **flags)
+        self.given = replace(self.args)  # as they were
         self.returns, self.updates, self.evaluations, self.envs = [], [], [], []
         self.writers, self.replays, self.samples, self.epsilons = [], [], [], []
         self.optimizers, self.steppers, self.learned = [], [], set()
