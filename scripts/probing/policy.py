@@ -466,6 +466,25 @@ def scale(subject: Subject) -> Finding:
 QUESTION = "the scale of the action, or its entropy, is clamped or transformed"
 
 
+@check("Agent", of="policy")
+def first_policy(subject: Subject) -> Finding:
+    """Before the first update the policy is almost the same in all states, since the weights of its last layer are
+    small."""
+    agent, x = subject.trace.first, subject.observations(32)
+    with torch.no_grad():
+        logprobs = [
+            subject.act(agent, x, a.expand(32, *a.shape))[1] for a in subject.act(agent, x)[0]
+        ]
+    spread = float(torch.stack(logprobs).std(1).mean())
+    measured, expected = f"log-probabilities {spread:.1e} apart", "below 3e-02"
+    if spread < 0.03:
+        return passes(measured, expected)
+    question = (
+        "the policy begins with preferences of its own: the weights of its last layer are large"
+    )
+    return differs(measured, expected, question)
+
+
 @check("Agent", of="continuous rpo", follows="density")
 def rpo_noise(subject: Subject) -> Finding:
     """At the location itself the squares of z can be read off the log-probability: 2 alpha^2 / 3 on the mean."""
