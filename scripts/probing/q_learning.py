@@ -253,6 +253,23 @@ def epsilon_schedule(subject: Subject) -> Finding:
 
 
 @check("train", of="q-learning")
+def acting_network(subject: Subject) -> Finding:
+    """The network that chooses the actions of each step is the trained one, as it is then."""
+    trace = subject.trace
+    if not trace.actors or trace.target is None:
+        raise Unable("Agent.get_action is not called, or update gets no target network")
+    online = [networks[0] for networks in trace.ticks[:-1]]  # the last is that of the run's end
+    pairs = list(zip(trace.actors[::-1], online[::-1]))
+    others = sum(not torch.equal(*pair) for pair in pairs)
+    measured = f"another one in {others} of {len(pairs)} steps"
+    if others == 0:
+        return passes(measured, "none")
+    if torch.equal(trace.actors[0], trace.actors[-1]):
+        return differs(measured, "none", "a copy of the agent acts, which this run never refreshes")
+    return differs(measured, "none", "the network that acts is not the one that is trained")
+
+
+@check("train", of="q-learning")
 def update_frequency(subject: Subject) -> Finding:
     """One update for every --train-frequency steps, from the moment the replay holds --learning-starts, also where
     several fall due at once; each on rows of its own."""

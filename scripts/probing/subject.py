@@ -605,6 +605,7 @@ class Trace:
         self.value_call = self.greedy = None
         self.online = self.target = self.construction = self.update_call = self.resumed = None
         self.recording, self.evaluating, self.ticks = True, False, []
+        self.actors = []  # scores of the network that chose the actions of a step
         self.generators = [], []  # states of PyTorch's and NumPy's before each step of the training
         self.names = {
             name: getattr(self.module, name)
@@ -686,6 +687,7 @@ class Trace:
             if self.recording and not self.evaluating:
                 call = Call(original, (agent, *a), k)
                 self.epsilons.append(call.arguments.get("epsilon"))
+                self.actors.append(scores(agent))
             return original(agent, *a, **k)
 
         return get_action
