@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from probing.policy import found_rows
+from probing.policy import found_rows, inputs_of
 from probing.subject import (
     Finding,
     Minibatch,
@@ -194,8 +194,12 @@ def bonus_returns(subject: Subject) -> Finding:
 
 @check("train", of="curiosity", follows="bonus-returns advantages")
 def two_advantages(subject: Subject) -> Finding:
-    """The advantage of the loss: --ext-coef times the reward's and --int-coef times that of the bonus."""
+    """The advantage of the loss: --ext-coef times the reward's and --int-coef times that of the bonus, which does not
+    reach the rewards themselves."""
     trace = curious_trace(subject)
+    finding = inputs_of(subject, trace)
+    if finding.verdict != "passes":
+        return finding
     flags, parts = trace.args, {"ours": [], "reward": [], "bonus": []}
     for k, (batch, _, here, record, truth) in enumerate(found_rows(trace)):
         if "int_target" not in batch:
