@@ -142,8 +142,8 @@ def default_dtype(dtype: torch.dtype):
 
 @check("Agent", follows="density probabilities")
 def derivatives(subject: Subject) -> Finding:
-    """Of the mean log-probability and of the value by every parameter: autograd against differences, in float64, of
-    two sizes, since one of them may step over the kink of a ReLU."""
+    """Of the mean log-probability, of the value and of the entropy by every parameter: autograd against differences, in
+    float64, of two sizes, since one of them may step over the kink of a ReLU."""
     agent = subject.agent().double()
     rows = 4 if "pixels" in subject.kinds else 32
     x = subject.observations(rows)
@@ -163,10 +163,11 @@ def derivatives(subject: Subject) -> Finding:
             if action is None:
                 return (agent(x) * torch.linspace(0.5, 1.5, NUM_ACTIONS)).mean(0)
             if hasattr(agent, "get_action_and_value"):  # the value that the loss gets
-                _, logprob, _, value = agent.get_action_and_value(x, action)
+                _, logprob, entropy, value = agent.get_action_and_value(x, action)
             else:
-                logprob, value = subject.act(agent, x, action)[1], subject.value(agent, x)
-            return torch.stack([logprob.mean(), value.mean()])
+                _, logprob, entropy = subject.act(agent, x, action)
+                value = subject.value(agent, x)
+            return torch.stack([logprob.mean(), value.mean(), entropy.mean()])
 
     worst, wrong = 0.0, {}
     for name, parameter in agent.named_parameters():
@@ -204,6 +205,8 @@ def derivatives(subject: Subject) -> Finding:
         return differs(
             measured, "none", "the gradient of the value stops before a part of its network"
         )
+    if set(wrong) == {2}:
+        return differs(measured, "none", "a part of the entropy has no gradient")
     what = {0: "log-probability", 1: "value", "q": "value"}[sorted(wrong, key=str)[0]]
     return broken(measured, "none", f"a part of the {what} is detached from the gradient")
 
