@@ -1577,7 +1577,7 @@ def observation_statistics(subject: Subject) -> Finding:
 
 
 def judge_statistics(trace: Trace) -> Finding:
-    trace.subject.seen(trace.first, trace.truth[0]["obs"])  # ends where the file changes their shape
+    trace.subject.seen(trace.first, trace.truth[0]["obs"])  # ends where their shape is changed
     found = {name: [] for name in ("ours", "right", "with resets", "ahead", "mean")}
     size = trace.truth[0]["obs"].shape[-1]
     seen, every = np.zeros((0, size)), np.zeros((0, size))
