@@ -7,19 +7,29 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 KEYS = ("exp_name", "env_id", "seed")  # what tells the runs of a folder apart in sweep.json
 
 
+def quiet(kind, error, traceback) -> None:
+    """Python's excepthook, but Ctrl-C leaves no traceback. The status is then that of the signal, 130 in a shell."""
+    if kind is not KeyboardInterrupt:
+        sys.__excepthook__(kind, error, traceback)
+
+
+sys.excepthook = quiet
+
+
 @contextlib.contextmanager
-def writing():
-    """Ends the program with one line where a file or folder cannot be written."""
+def writing(what: str = ""):
+    """Ends the program with one line where a file or folder cannot be written, under its own name or that of a flag."""
     try:
         yield
     except OSError as error:
-        check(False, f"{error.filename} cannot be written: {error.strerror}")
+        check(False, f"{what or error.filename} cannot be written: {error.strerror}")
 
 
 def check(ok, message: str, status: int = 2) -> None:
@@ -27,6 +37,49 @@ def check(ok, message: str, status: int = 2) -> None:
     if not ok:
         print(f"{Path(sys.argv[0]).name}: {message}", file=sys.stderr)
         raise SystemExit(status)
+
+
+def check_least(least: float, options, *names: str) -> None:
+    """End the program if one of these numbers among the options is below the least that makes sense."""
+    for name in names:
+        value = getattr(options, name)
+        words = f"--{name.replace('_', '-')} must be at least {least}, not {value}"
+        check(value is None or value >= least, words)
+
+
+def check_output(flag: str, file: Path | None, *endings: str) -> None:
+    """End the program if this file cannot be written, before there is work to lose. One with `endings`, a picture or
+    a video, needs a folder that is there; for others the folders are made."""
+    if file is None:
+        return
+    check(not file.is_dir(), f"{flag} {file} is a folder; name a file")
+    known = not endings or file.suffix in endings
+    check(known, f"{flag} {file}: name a file that ends in {' or '.join(endings)}")
+    if file.exists():  # such as /dev/stdout
+        return
+    place, *above = file.resolve().parents
+    check(place.is_dir() or not endings, f"{flag} {file}: there is no folder {place}")
+    there = next(folder for folder in (place, *above) if folder.exists())
+    with writing(f"{flag} {file}: {there}"):
+        tempfile.TemporaryFile(dir=there).close()
+
+
+def check_env(env_id: str):
+    """The action space of an environment; ends the program with one line if Gymnasium cannot make it."""
+    import gymnasium as gym
+
+    try:
+        with gym.make(env_id) as env:
+            return env.action_space
+    except Exception as error:
+        check(False, f"--env-id {env_id}: {one_line(str(error))}")
+
+
+def check_script(file: Path) -> None:
+    """End the program if this is no Python file."""
+    check(file.exists(), f"{file} does not exist")
+    check(not file.is_dir(), f"{file} is a folder; name a Python file in it")
+    check(file.suffix == ".py", f"{file} is no Python file; name one that ends in .py")
 
 
 def num_cores() -> int:

@@ -21,11 +21,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
+# before what takes seconds to import: Ctrl-C leaves no traceback then either
+from common import ROOT, check, check_output, check_script, load, one_line
+
+# isort: split
 import gymnasium as gym
 import numpy as np
 import torch
 import tyro
-from common import ROOT, check, load, one_line
 
 # of MuJoCo: Gymnasium 1.4 lets these run out of the picture
 FOLLOWED = ("HalfCheetah", "Ant", "Swimmer")
@@ -54,7 +57,8 @@ def load_run(run: Path, script: Path | None = None):
         reason = one_line(error)[:120]
         check(False, f"{file} is no checkpoint of an algorithm in algos/ ({reason})")
     missing = f"{script} does not exist; name the algorithm's file with --algo-file"
-    check(script.is_file(), f"{missing} (the run folder has a copy of it)")
+    check(script.exists(), f"{missing} (the run folder has a copy of it)")
+    check_script(script)
     copy = file.parent / script.name  # code of whoever made the folder: played when it is named
     if copy.is_file() and copy.read_bytes() != script.read_bytes():
         other = f"{script} is not what this run was made with; that is --algo-file {copy}"
@@ -218,8 +222,7 @@ def main(options: Options) -> None:
     limits = f"--episodes {episodes} --seed {seed}: positive, and below 2**31"
     check(episodes > 0 and 0 <= seed <= 2**31 - episodes, limits)
     if video:
-        place = f"--video {video} is no mp4 in a folder there"
-        check(video.suffix == ".mp4" and video.parent.is_dir(), place)
+        check_output("--video", video, ".mp4")
         package = importlib.util.find_spec("imageio_ffmpeg")
         check(package, "--video needs a package: pip install moviepy")
     warnings.simplefilter("ignore")

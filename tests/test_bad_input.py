@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import signal
 import sys
 
 import gymnasium as gym
@@ -14,6 +15,7 @@ from conftest import (
     EVERY,
     NAMES,
     PIXELS,
+    ROOT,
     VARIANTS,
     command_line,
     every_of,
@@ -241,6 +243,18 @@ def test_squash_needs_bounds(tmp_path, registered):
     refused(algo, tmp_path, "--env-id", "bound", env_id="NoBounds-v0")
     plain = load("ppo_continuous")
     assert np.isfinite(plain.train(tiny(plain, tmp_path, env_id="NoBounds-v0"))["eval_return_mean"])
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [("probe", "torch"), ("enjoy", "gymnasium"), ("tune", "optuna"), ("sweep", "tqdm")],
+)
+def test_interrupted_at_the_start(name, module, tmp_path):
+    """Would break: the traceback of a Ctrl-C in the seconds in which a script of scripts/ imports its libraries."""
+    (tmp_path / f"{module}.py").write_text("raise KeyboardInterrupt")
+    file = ROOT / "scripts" / f"{name}.py"
+    process = command_line(script=file, cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert process.communicate(timeout=60) == ("", "") and process.wait() == -signal.SIGINT
 
 
 def test_on_the_command_line(tmp_path):

@@ -200,6 +200,11 @@ def changed(run: Path, folder: Path, **changes) -> Path:
     return folder
 
 
+def folder(place: Path) -> Path:
+    (place / "out.mp4").mkdir()
+    return place / "out.mp4"
+
+
 BAD = {
     "no folder": (lambda run, tmp: dict(run=tmp / "nowhere"), "does not exist"),
     "no checkpoint": (lambda run, tmp: dict(run=tmp), "checkpoint.pt does not exist"),
@@ -239,6 +244,13 @@ BAD = {
     "negative seed": (lambda run, tmp: dict(seed=-1), "--seed"),
     "no mp4": (lambda run, tmp: dict(video=tmp / "out.gif"), "--video"),
     "no folder for the video": (lambda run, tmp: dict(video=tmp / "no" / "out.mp4"), "--video"),
+    "video below a file": (lambda run, tmp: dict(video=ALGO / "out.mp4"), "there is no folder"),
+    "folder in the place of the video": (lambda run, tmp: dict(video=folder(tmp)), "is a folder"),
+    "video that cannot be written": (
+        lambda run, tmp: dict(video=Path("/proc/out.mp4")),
+        "--video /proc/out.mp4: /proc cannot be written",
+    ),
+    "folder for the algorithm": (lambda run, tmp: dict(algo_file=tmp), "is a folder"),
 }
 
 
