@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import tyro
-from common import check, one_line
+from common import check, check_script, one_line
 from probing import CHECKS
 from probing.environments import in_this_process
 from probing.subject import RETURNS, Skip, Subject, seed_everything
@@ -74,7 +74,7 @@ def run_check(subject: Subject, name: str) -> Result | None:
 
 def open_subject(file: Path, seed: int, flags: tuple[str, ...] = ()) -> Subject:
     """The file with these flags, if it can be imported and has the functions that the checks call."""
-    check(file.is_file(), f"{file} does not exist")
+    check_script(file)
     subject = Subject(file.resolve(), seed)
     try:
         names = vars(subject.module)

@@ -208,6 +208,14 @@ def test_flags_of_the_file(probed, tmp_path):
         assert "mine.py does not take the flags: " in err and words[0] in err
 
 
+@pytest.mark.parametrize(("name", "words"), [("", "is a folder"), ("text.md", "is no Python file")])
+def test_what_is_no_python_file(name, words, probed, tmp_path):
+    """Would break: a folder that "does not exist", an error of importlib."""
+    (tmp_path / "text.md").touch()
+    status, out, err = probed(tmp_path / name)
+    assert (status, out, len(err.splitlines())) == (2, "", 1) and words in err
+
+
 def test_file_that_does_not_run(probed, tmp_path):
     """Would break: forty failures in place of the one that matters."""
     start = "    torch.set_num_threads(args.torch_threads)\n"
