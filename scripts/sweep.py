@@ -35,10 +35,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import tyro
-from common import KEYS, check, declared, has_args, has_text, num_cores, one_line, read_json
+from common import (
+    KEYS,
+    check,
+    check_least,
+    declared,
+    has_args,
+    has_text,
+    num_cores,
+    one_line,
+    read_json,
+)
 from sweeping import clusters
-from sweeping.plan import Job, Plan, cut, expand
+from sweeping.plan import Job, Plan, expand, read_flags
 from tqdm import tqdm
 
 # flags in which two runs may differ and still be the same run
@@ -238,10 +247,12 @@ def environment(threads: int, slot: int = 0, gpus: list[str] | None = None) -> d
 def local_runner(options: Options, jobs: list[Job], stop: list[int]) -> Callable:
     """run(job, slot, resume, held) -> exit status of the run, in a process here."""
     threads, gpus = max(1, num_cores() // options.workers), []
-    if any(job.args.get("device", "cpu") != "cpu" for job in jobs):
+    devices = {job.args.get("device", "cpu") for job in jobs}
+    if devices - {"cpu"}:
         import torch
 
         gpus = visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), torch.cuda.device_count())
+    check(gpus or "cuda" not in devices, "--device cuda is not there; take --device cpu")
 
     def run(job: Job, slot: int, resume: Path | None, held: int) -> int:
         line = command(job, resume)
@@ -479,16 +490,16 @@ def main(options: Options, common: list[str]) -> int:
     runs_dir, stop = options.runs_dir, []
     if options.status:
         return status(runs_dir)
-    check(options.workers >= 0, f"--workers must not be negative, as {options.workers} is")
+    check_least(0, options, "workers", "retries", "timeout", "slurm", "num_cpus", "num_gpus")
     check(options.workers or not options.slurm, "--slurm: say how many --workers a task has")
     options = replace(options, workers=options.workers or num_cores())
-    check(options.retries >= 0, f"--retries must not be negative, as {options.retries} is")
-    check(options.timeout >= 0, f"--timeout must not be negative, as {options.timeout} is")
     lines = ""
     if options.jobs:
-        is_file = str(options.jobs) == "-" or options.jobs.exists() and not options.jobs.is_dir()
-        check(is_file, f"--jobs {options.jobs} does not exist")
-        lines = sys.stdin.read() if str(options.jobs) == "-" else options.jobs.read_text("utf-8")
+        try:
+            is_pipe = str(options.jobs) == "-"
+            lines = sys.stdin.read() if is_pipe else options.jobs.read_text("utf-8")
+        except (OSError, ValueError) as error:
+            check(False, f"--jobs {options.jobs} cannot be read ({one_line(error)})")
     jobs = expand(options, common, lines)
     runs = read_runs(runs_dir)
     found = {job.name: find(job, runs) for job in jobs}
@@ -537,8 +548,7 @@ if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupt)
     try:
-        ours, common = cut(sys.argv[1:])
-        options = tyro.cli(Options, description=__doc__, args=ours)
+        options, common = read_flags(Options, __doc__)
         if options.status or options.dry_run:
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # in front of head
         sys.exit(main(options, common))

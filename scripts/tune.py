@@ -33,8 +33,7 @@ from statistics import median
 from typing import Literal
 
 import sweep
-import tyro
-from common import ROOT, check, one_line
+from common import ROOT, check, check_least, one_line
 from sweeping import clusters, plan
 
 if find_spec("optuna") and find_spec("matplotlib"):  # else main() says what to install
@@ -280,10 +279,8 @@ def open_study(options: Options):
 def main(options: Options, common: list[str]) -> int:
     missing = [name for name in ("optuna", "matplotlib") if not find_spec(name)]
     check(not missing, f"no {' and '.join(missing)}: pip install -r requirements-tune.txt")
-    for name in ("trials", "workers"):
-        check(getattr(options, name) > 0, f"--{name} must be positive")
-    check(options.startup >= 0, f"--startup must not be negative, as {options.startup} is")
-    check(options.timeout >= 0, f"--timeout must not be negative, as {options.timeout} is")
+    check_least(1, options, "trials", "workers")
+    check_least(0, options, "startup", "warmup", "timeout", "num_cpus", "num_gpus")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     stored = read_declared(options)
     if stored and not options.script:
@@ -312,8 +309,7 @@ def main(options: Options, common: list[str]) -> int:
     check(not other, f"--study {options.study} was {words}; take another folder")
     few = f"--statistic iqm: of {len(jobs)} runs it is the mean; give four seeds or more"
     check(options.statistic == "mean" or len(jobs) > 3, few)
-    if options.ray:
-        runner(sweep_options(options, runs_dir=folder), [], [])  # is it there?
+    runner(sweep_options(options, runs_dir=folder), jobs, [])  # is what it needs there?
     tuner = Tuner(options, common, text, space, scales)
     if options.retest:
         check(stored, f"--retest: there is no study in {options.study}")
@@ -353,7 +349,6 @@ if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, sweep.interrupt)
     try:
-        ours, common = sweep.cut(sys.argv[1:])
-        sys.exit(main(tyro.cli(Options, description=__doc__, args=ours), common))
+        sys.exit(main(*plan.read_flags(Options, __doc__)))
     except KeyboardInterrupt as stopped:
         sys.exit(128 + stopped.args[0])

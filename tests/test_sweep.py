@@ -233,8 +233,17 @@ BAD = [
     ("fake.py", {"seeds": ("one",)}, [], "--seeds one"),
     ("fake.py", {"seeds": ("3-1",)}, [], "--seeds 3-1"),
     ("fake.py", {"tag": "a/b"}, [], "--tag a/b"),
-    ("fake.py", {"workers": -1}, [], "--workers must not be negative"),
+    ("fake.py", {"workers": -1}, [], "--workers must be at least 0"),
     ("fake.py", {"workers": 0, "slurm": 2}, [], "--slurm: say how many --workers"),
+    ("fake.py", {"num_gpus": -1.0}, [], "--num-gpus must be at least 0, not -1.0"),
+    ("fake.py", {"jobs": Path("binary")}, [], "--jobs binary cannot be read (UnicodeDecodeError"),
+    ("fake.py", {"jobs": Path(".")}, [], "--jobs . cannot be read (IsADirectoryError"),
+    ("fake.py", {"launcher": "'"}, [], "--launcher ': No closing quotation"),
+    ("fake.py", {}, ["--seeds", "1-3"], "--seeds, 1-3; what is not for the runs goes before --"),
+    ("fake.py", {"device": "cuda"}, [], "--device cuda is not there; take --device cpu"),
+    ("fake.py", {"grid": ("device=cpu,cuda",)}, [], "--device cuda is not there"),
+    (Path(), {}, [], ". is a folder; name a Python file"),
+    ("text.md", {}, [], "text.md is no Python file"),
     ("fake.py", {"env_ids": ()}, [], "nothing to run"),
     ("fake.py", {"ray": "127.0.0.1:9"}, [], "--ray 127.0.0.1:9 cannot be used"),
     (ALGOS / "ppo_continuous.py", {"env_ids": ("Pendlum-v1",)}, [], "--env-id Pendlum-v1"),
@@ -247,12 +256,30 @@ def test_bad_input(folder, capsys, script, more, common, words):
     Path("broken.py").write_text("import no_such_module")
     Path("empty.py").write_text("")
     Path("poor.py").write_text(FAKE.replace("seed: int", "sed: int"))
+    Path("text.md").write_text("")
+    Path("binary").write_bytes(b"\xff")
     with pytest.raises(SystemExit) as stopped:
         sweep.main(options(script, **more), common)
     output, errors = capsys.readouterr()
     assert stopped.value.code == 2
     assert len((output + errors).splitlines()) == 1 and words in errors
     assert not Path("runs").exists() and not journal()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--lr 0.1", "no flag --lr here: what is for the runs goes behind --"),
+        ("--env-id Toy", "no flag --env-id here: is it --env-ids?"),
+    ],
+)
+def test_flags_on_the_wrong_side(monkeypatch, capsys, words, said):
+    """Would break: a newcomer who is told that a flag does not exist, but not where it goes."""
+    monkeypatch.setattr(sys, "argv", ["sweep.py", "--scripts", "fake.py", *words.split()])
+    with pytest.raises(SystemExit) as stopped:
+        plan.read_flags(sweep.Options, "")
+    errors = capsys.readouterr().err
+    assert stopped.value.code == 2 and said in errors and len(errors.splitlines()) == 1
 
 
 def test_missing_ray(folder, capsys, monkeypatch):
@@ -323,8 +350,8 @@ def test_declared_sweeps(tmp_path, monkeypatch, capsys, name, runs):
 
     monkeypatch.setattr(plan, "dry_start", of_what_is_new)
     monkeypatch.setattr("sys.stdin", (tmp_path / "lines").open())
-    ours, common = sweep.cut(words)
-    assert sweep.main(sweep.tyro.cli(sweep.Options, args=ours), common) == 0
+    monkeypatch.setattr(sys, "argv", ["sweep.py", *words])
+    assert sweep.main(*plan.read_flags(sweep.Options, "")) == 0
     starts = capsys.readouterr().out.splitlines()
     assert len(starts) == runs and all(line.startswith("start ") for line in starts)
     left = [path.name for path in folder.rglob("*") if path.suffix != ".py"]

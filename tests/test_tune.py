@@ -215,8 +215,11 @@ BAD = [
     ({"scales": ("Hard=2,1",)}, [], "LOW below HIGH"),  # else the worst would be called the best
     ({"scales": ("Other=1,2",)}, [], "--scales Other=1,2"),
     ({"seeds": ("one",)}, [], "--seeds one"),
-    ({"trials": 0}, [], "--trials must be positive"),
-    ({"workers": 0}, [], "--workers must be positive"),
+    ({"trials": 0}, [], "--trials must be at least 1, not 0"),
+    ({"workers": 0}, [], "--workers must be at least 1"),
+    ({"warmup": -1}, [], "--warmup must be at least 0, not -1"),
+    ({"device": "cuda"}, [], "--device cuda is not there; take --device cpu"),
+    ({}, ["--trials", "3"], "--trials, 3; what is not for the runs goes before --"),
     ({"ray": "127.0.0.1:9"}, [], "--ray 127.0.0.1:9 cannot be used"),
     ({"retest": ("7",)}, [], "--retest: there is no study in st"),
     ({"study": Path("fake.py/st")}, [], "--study fake.py/st cannot be written to"),

@@ -1,6 +1,7 @@
 """From the flags of scripts/sweep.py to its runs, each flag tried on its script before anything is started."""
 
 import contextlib
+import difflib
 import importlib.util
 import inspect
 import io
@@ -18,7 +19,7 @@ from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 
 import tyro
-from common import check, load, one_line
+from common import check, check_script, load, one_line
 
 OURS = ("exp_name", "env_id", "seed", "runs_dir")  # flags the sweep itself gives to every run
 
@@ -56,7 +57,7 @@ class Job:
 
 def module_of(script: Path):
     """The script as a module, to read its Args."""
-    check(script.is_file(), f"{script} does not exist")
+    check_script(script)
     try:
         module = load(script, f"sweep_{script.stem}")
         names = {field.name for field in fields(module.Args)}
@@ -75,8 +76,11 @@ def parse(cls, where, flags: list[str]):
             return tyro.cli(cls, args=flags, prog=str(where))
     except SystemExit:
         parts = re.split("[─-]{9,}", re.sub("[│╭╮╰╯]", "", output.getvalue()))
-        said = "".join(parts[1:2])  # between the title and the hints
-        check(False, f"{where} does not take the flags: {one_line(said)}")
+        said = one_line("".join(parts[1:2]))  # between the title and the hints
+        if said.startswith("Unrecognized"):
+            behind = "for the runs goes behind" if cls is Plan else "not for the runs goes before"
+            said += f"; what is {behind} --"
+        check(False, f"{where} does not take the flags: {said}")
 
 
 def dry_start(script: Path, module, args) -> None:
@@ -136,7 +140,8 @@ def split_grid(plan: Plan, common: list[str]) -> list[tuple[str, list[str]]]:
     both = f"--{' --'.join(sorted(given & varied))}"
     check(not given & varied, f"{both} is in --grid and behind -- as well")
     clash = (given | varied) & dashed((*OURS, "resume"))
-    check(not clash, f"--{' --'.join(sorted(clash))} is for the sweep to set")
+    words = f"--{' --'.join(sorted(clash))} is for the sweep to set, by its own flags before --"
+    check(not clash, words)
     return grid
 
 
@@ -144,7 +149,10 @@ def launcher_of(plan: Plan) -> list[str]:
     """The words that start a script; a program is also looked for beside the interpreter."""
     if not plan.launcher:
         return [sys.executable]
-    program, *words = shlex.split(plan.launcher)
+    try:
+        program, *words = shlex.split(plan.launcher)
+    except ValueError as error:
+        check(False, f"--launcher {plan.launcher}: {error}")
     places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     found = shutil.which(program, path=places)
     check(found, f"--launcher {plan.launcher}: there is no program {program}")
@@ -189,6 +197,18 @@ def cut(words: list[str]) -> tuple[list[str], list[str]]:
     """What stands before and behind --."""
     end = words.index("--") if "--" in words else len(words)
     return words[:end], words[end + 1 :]
+
+
+def read_flags(cls, about: str) -> tuple:
+    """(an instance of the dataclass for the flags before --, the words behind it)."""
+    ours, common = cut(sys.argv[1:])
+    options, unknown = tyro.cli(cls, description=about, args=ours, return_unknown_args=True)
+    if unknown:
+        names = ["--" + field.name.replace("_", "-") for field in fields(cls)]
+        near = difflib.get_close_matches(unknown[0], names, 1, 0.8)
+        way = f"is it {near[0]}?" if near else "what is for the runs goes behind --"
+        check(False, f"no flag {unknown[0]} here: {way} (--help shows all)")
+    return options, common
 
 
 def expand(options, common: list[str], lines: str = "") -> list[Job]:
