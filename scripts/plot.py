@@ -34,7 +34,7 @@ import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import results  # noqa: E402
-from common import check, writing  # noqa: E402
+from common import check, check_least, check_output, writing  # noqa: E402
 from compare import (  # noqa: E402
     aggregate,
     comparison_table,
@@ -522,6 +522,8 @@ def labelled(home: Path, name: str, exp_names: set[str], options: Options) -> Op
         return options
     with file.open(newline="") as lines:
         rows = [row for row in csv.DictReader(lines) if row.get("set") == name]  # or another's file
+    whole = all(row.get("exp_name") and row.get("label") for row in rows)
+    check(whole, f"{file} has no columns exp_name and label, or no words in them")
     more = (f"{row['exp_name']}={row['label']}" for row in rows if row["exp_name"] in exp_names)
     return replace(options, labels=(*options.labels, *more))
 
@@ -537,25 +539,18 @@ def check_set(name: str, rows: list[Row], options: Options) -> None:
 
 
 def check_options(options: Options, folders: list[Path], files: list[Path]) -> None:
-    for name in ("bins", "bootstrap_reps"):
-        value = getattr(options, name)
-        check(value > 1, f"--{name.replace('_', '-')} must be at least 2, not {value}")
+    check_least(2, options, "bins", "bootstrap_reps")
     check(options.inputs, "give run folders or CSV files, for example: python scripts/plot.py runs")
     for file in files:
         check(file.is_file(), f"{file} does not exist")
     export_to, output = options.export, options.output
     check(folders or not export_to, "--export takes run folders; CSV files are exported already")
-    if export_to:
-        check(not export_to.is_dir(), f"--export {export_to} is a folder; name a CSV file")
+    check_output("--export", export_to)
+    check_output("--figure", options.figure, ".png", ".pdf", ".svg")
     if output:
         check(not output.is_file(), f"--output {output} is a file; name a folder")
     for label in options.labels:
         check("=" in label, f"--labels {label}: write exp_name=Name")
-    if options.figure:
-        known = options.figure.suffix in (".png", ".pdf", ".svg")
-        check(known, f"--figure {options.figure}: name a file that ends in .png, .pdf or .svg")
-        there = options.figure.resolve().parent
-        check(there.is_dir(), f"--figure {options.figure}: there is no folder {there}")
     if options.normalise:
         results.read_scales(options.normalise)
 

@@ -992,6 +992,9 @@ def test_all_inputs_are_checked_first(call, tmp_path):
         (["runs", "--labels", "pp=x"], "--labels pp=x: no run is of pp, but of ppo"),
         (["runs", "--figure", "a.txt"], "--figure a.txt: name a file that ends in .png"),
         (["runs", "--figure", "no/a.png"], "--figure no/a.png: there is no folder"),
+        (["runs", "--figure", "dir.png"], "--figure dir.png is a folder"),
+        (["runs", "--export", "text.csv/a.csv"], "text.csv cannot be written: Not a directory"),
+        (["set/results/a.csv"], "labels.csv has no columns exp_name and label"),
         (["runs", "--normalise", "text.csv"], "text.csv is no CSV with the columns env_id,random,"),
         (["runs", "--normalise", "scales.csv"], "--normalise scales.csv has no E-v1"),
         (["runs", "--normalise", "same.csv"], "random and reference of E-v1 must be two numbers"),
@@ -1009,6 +1012,10 @@ def test_bad_input(flags, words, call, tmp_path):
     (tmp_path / "scales.csv").write_text("env_id,random,reference\nF-v1,0,1\n")
     (tmp_path / "same.csv").write_text("env_id,random,reference\nE-v1,5,5\n")
     (tmp_path / "binary.csv").write_bytes(bytes(range(256)))
+    (tmp_path / "dir.png").mkdir()
+    (tmp_path / "set/results").mkdir(parents=True)
+    (tmp_path / "set/results/a.csv").write_text(f"{header}\na,E,1,1,sps,1,c\n")
+    (tmp_path / "set/labels.csv").write_text("set,exp_name\na,a\n")
     (make_run(tmp_path / "broken") / "summary.json").write_text('{"eval_returns": 3}')
     before = sorted(tmp_path.rglob("*"))
     status, out, err = call(*flags, cwd=tmp_path)
