@@ -14,7 +14,7 @@ import numpy as np
 import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-from common import check  # noqa: E402
+from common import check, check_output, writing  # noqa: E402
 from compare import compare, holm, interval, markdown, with_interval  # noqa: E402
 from results import ENTROPY, Row, export, finals_of, read_csv, read_folders  # noqa: E402
 from rpo_study import Options  # noqa: E402
@@ -118,6 +118,8 @@ def main(
     """The tables of run folders below a folder, or of a CSV file; --output writes the rows to such a file, --figure
     draws them."""
     check(source.exists(), f"{source} does not exist")
+    check_output("--output", output)
+    check_output("--figure", figure, ".png", ".pdf", ".svg")
     planned = {name for pairs in PLANNED.values() for pair in pairs for name in pair}
     if source.is_dir():
         rows, left_out = read_folders([source])
@@ -133,9 +135,11 @@ def main(
     absent = sorted(planned - {row.exp_name for row in rows})
     check(not absent, f"{source} has no runs of {', '.join(absent)}")
     if output:
-        export(output, rows)
+        with writing():
+            export(output, rows)
     if figure:
-        draw(figure, rows)
+        with writing():
+            draw(figure, rows)
     print(markdown(cells(rows)))
     for question, pairs in PLANNED.items():
         print(f"\n{question.capitalize()}: differences, p corrected for {len(pairs)}\n")

@@ -15,7 +15,7 @@ import numpy as np
 import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-from common import ROOT, load  # noqa: E402
+from common import ROOT, check, check_env, check_least, load  # noqa: E402
 
 
 @dataclass
@@ -75,6 +75,10 @@ def lives(side, steps: int) -> dict[str, list[tuple[int, float]]]:
 
 
 def main(args: Args) -> None:
+    check_least(1, args, "num_envs", "steps")
+    check_least(0, args, "seed")
+    load(ROOT / "algos" / "ppo_atari.py")  # registers the games
+    check_env(args.env_id)
     sides = {
         "our files": ours(args),
         "ale-py's own FIRE": ours(args, use_fire_reset=True),
@@ -85,6 +89,7 @@ def main(args: Args) -> None:
     for name, side in sides.items():
         cells = [name]
         for kind in lives(side, args.steps).values():
+            check(kind, f"--steps {args.steps}: too few, no life or no game ended")
             steps, rewards = np.array(kind).T
             error = rewards.std() / len(rewards) ** 0.5
             cells += [f"{len(kind)}", f"{steps.mean():.1f}", f"{rewards.mean():.2f} ± {error:.2f}"]

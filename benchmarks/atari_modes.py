@@ -21,7 +21,16 @@ from ale_py import Action
 from torch.distributions import Categorical
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-from common import ROOT, check, is_complete, load, read_json, writing  # noqa: E402
+from common import (  # noqa: E402
+    ROOT,
+    check,
+    check_least,
+    check_output,
+    is_complete,
+    load,
+    read_json,
+    writing,
+)
 from compare import markdown  # noqa: E402
 from results import Row, export  # noqa: E402
 
@@ -84,6 +93,7 @@ def load_agent(run: Path, *algos: str):
     files = " or ".join(f"{algo}.py" for algo in algos)
     check(summary.get("algo") in algos, f"{run} is no finished run of {files}")
     check(is_complete(run), f"{run} was trained on: its weights are not those of its summary")
+    check((run / "checkpoint.pt").is_file(), f"{run} has lost its checkpoint.pt")
     algo = load(ROOT / "algos" / f"{summary['algo']}.py")
     saved = torch.load(run / "checkpoint.pt", map_location="cpu", weights_only=True)
     args = algo.Args(**saved["args"])
@@ -103,6 +113,9 @@ def report(lines: list[dict], rows: list[Row], output: Path | None) -> None:
 
 def main(args: Args) -> None:
     wrong = [way for way in args.ways if way not in WAYS]
+    check(args.runs, "give run folders of ppo_atari.py")
+    check_least(1, args, "games")
+    check_output("--output", args.output)
     check(not wrong, f"--ways: {'; '.join(wrong)} not among {'; '.join(WAYS)}")
     lines, rows = [], []
     for run in args.runs:

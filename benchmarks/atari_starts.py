@@ -19,7 +19,7 @@ import numpy as np
 import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-from common import ROOT, check, is_complete, load, read_json  # noqa: E402
+from common import ROOT, check, check_env, check_least, is_complete, load, read_json  # noqa: E402
 from compare import markdown  # noqa: E402
 
 GAMES = (
@@ -46,6 +46,7 @@ class Args:
 def no_ops(env_id: str, number: int, seed: int):
     """Our environments, seeded seed, seed + 1, ..., and the number of no-ops of each, (number,)."""
     algo = load(ROOT / "algos" / "ppo_atari.py")
+    check_env(env_id)
     envs, _ = algo.make_envs(algo.Args(env_id=env_id), number, seed)
     return envs, envs.reset(seed=seed)[1]["episode_frame_number"]
 
@@ -87,6 +88,7 @@ def by_start(runs: tuple[Path, ...]) -> list[dict]:
     for run in runs:
         summary = read_json(run / "summary.json")
         check(is_complete(run) and "eval_returns" in summary, f"{run} is no finished run")
+        check("NoFrameskip" in summary["env_id"], f"{run} is of no NoFrameskip game")
         env_ids.add(summary["env_id"])
         check(len(env_ids) == 1, f"--runs are of several games: {', '.join(sorted(env_ids))}")
         number, seed = summary["eval_episodes"], summary["seed"] * 10_007 % 2**30 + 2**30
@@ -109,6 +111,8 @@ def by_start(runs: tuple[Path, ...]) -> list[dict]:
 
 
 def main(args: Args) -> None:
+    check_least(1, args, "steps", "num_envs")
+    check_least(0, args, "seed")
     lines = by_start(args.runs)
     for game in () if args.runs else args.games:
         numbers, different = games(f"{game}NoFrameskip-v4", args)

@@ -17,7 +17,7 @@ import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 from atari_modes import load_agent, report  # noqa: E402
-from common import check  # noqa: E402
+from common import check, check_least, check_output  # noqa: E402
 from results import Row  # noqa: E402
 
 SIDES = ("our environments", "stable-baselines3's wrappers")
@@ -62,6 +62,9 @@ def play(algo, agent, side: str, games: int, seed: int) -> np.ndarray:
 
 
 def main(args: Args) -> None:
+    check(args.runs, "give run folders of our Atari files")
+    check_least(2, args, "games")
+    check_output("--output", args.output)
     lines, rows = [], []
     for run in args.runs:
         algo, agent, summary, start = load_agent(run, "ppo_atari", "a2c_atari", "dqn_atari")

@@ -29,7 +29,7 @@ import tyro
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "scripts")]
 import results  # noqa: E402
-from common import check, commit_of, one_line  # noqa: E402
+from common import check, commit_of, one_line, writing  # noqa: E402
 from time_to_return import GOALS, is_there, window_of  # noqa: E402
 
 THEIRS = {
@@ -86,7 +86,8 @@ def train(args: Args) -> dict:
 
     started = time.time()
     run_dir = Path(args.runs_dir, f"{args.env_id}__{args.exp_name}__{args.seed}__{int(started)}")
-    run_dir.mkdir(parents=True)
+    with writing(f"--runs-dir {args.runs_dir}"):
+        run_dir.mkdir(parents=True)
     shutil.copy(sys.argv[0], run_dir)
     versions = dict(zip(("gymnasium", "torch"), found.stdout.split()))
     values = {

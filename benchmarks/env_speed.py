@@ -21,7 +21,10 @@ import gymnasium as gym
 import numpy as np
 import tyro
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for envs:NAME
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
+from common import check_least, check_output  # noqa: E402
+
 IDS = ("CartPolePixels-v0", "CartPoleEndless-v0", "PhysicsCartPole-v0", "BalancingPlate-v0")
 IDS += ("BalancingPlateContinuous-v0",)
 STATES = 2000
@@ -129,6 +132,9 @@ def draw(file: Path) -> None:
 
 
 def main(options: Options) -> None:
+    check_least(1, options, "repeats")
+    check_least(0.01, options, "seconds")
+    check_output("--picture", options.picture, ".png", ".jpg")
     if options.picture:
         return draw(options.picture)
     sides = {env_id: lambda env_id=env_id: gym.make(f"envs:{env_id}") for env_id in IDS}

@@ -40,7 +40,17 @@ import torch
 import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-from common import ROOT, check, commit_of, load, num_cores, one_line, read_json  # noqa: E402
+from common import (  # noqa: E402
+    ROOT,
+    check,
+    check_least,
+    commit_of,
+    load,
+    num_cores,
+    one_line,
+    read_json,
+    writing,
+)
 from results import read_scalars  # noqa: E402
 
 CORES = num_cores()
@@ -362,8 +372,11 @@ def main(options: Options) -> int:
     began = time.monotonic()
     there = options.device == "cpu" or torch.cuda.is_available()
     check(there, "--device cuda is not there; --device cpu tries the same code")
+    check(options.folder.is_dir(), f"--folder {options.folder} is no folder")
+    check_least(1, options, "workers", "steps")
     cases, facts, lock = plan(options), machine(options), threading.Lock()
-    options.output.mkdir(parents=True, exist_ok=True)
+    with writing(f"--output {options.output}"):
+        options.output.mkdir(parents=True, exist_ok=True)
 
     def report() -> None:
         seconds = time.monotonic() - began

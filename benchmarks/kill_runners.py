@@ -19,7 +19,9 @@ from pathlib import Path
 
 import tyro
 
-ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
+from common import ROOT, writing  # noqa: E402
+
 DEATH = re.compile(r"step \d+: a runner died")
 
 
@@ -50,7 +52,8 @@ def run(options: Options, flags: list[str], seed: int, kill: bool) -> tuple[int,
     name = "ppo_continuous_ray-killed" if kill else "ppo_continuous_ray-whole"
     line = [sys.executable, ROOT / "algos/ppo_continuous_ray.py", "--seed", seed]
     line += ["--exp-name", name, "--runs-dir", options.runs_dir, *flags]
-    options.runs_dir.mkdir(parents=True, exist_ok=True)
+    with writing(f"--runs-dir {options.runs_dir}"):
+        options.runs_dir.mkdir(parents=True, exist_ok=True)
     log = options.runs_dir / f"{name}-{seed}.log"
     with log.open("w") as output:
         streams = {"stdout": output, "stderr": subprocess.STDOUT, "start_new_session": True}

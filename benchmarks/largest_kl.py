@@ -18,7 +18,7 @@ from statistics import fmean, median
 import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-from common import check, is_complete, read_json  # noqa: E402
+from common import check, check_output, is_complete, read_json, writing  # noqa: E402
 from results import CURVE, read_scalars  # noqa: E402
 
 KL = "losses/approx_kl"
@@ -52,6 +52,7 @@ def look(run: Path, options: Options) -> tuple:
     ]
     end = fallen[0] if fallen else summary["global_step"]
     updates = [(kl, step) for step, _, kl in scalars[KL] if options.after <= step <= end]
+    check(updates, f"{run} has no update behind --after {options.after} steps; give fewer")
     largest, step = max(updates)
     sizes = [kl for kl, _ in updates]
     above = sum(kl > options.above for kl in sizes)
@@ -61,8 +62,10 @@ def look(run: Path, options: Options) -> tuple:
 
 
 def main(options: Options) -> None:
+    check(options.runs, "give run folders")
+    check_output("--output", options.output)
     rows = sorted(look(run, options) for run in options.runs)
-    with options.output.open("w", newline="") as stream:
+    with writing(), options.output.open("w", newline="") as stream:
         csv.writer(stream, lineterminator="\n").writerows([COLUMNS, *rows])
     for row in rows:
         print(*row)

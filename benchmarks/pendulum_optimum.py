@@ -5,11 +5,16 @@ points: the value of each state at each step, for the best of --actions torques.
 values then plays Gymnasium's environment: its return is one that can be had, the values say that little more can.
 """
 
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import tyro
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
+from common import check_least  # noqa: E402
 
 STEPS, DT, MAX_SPEED, MAX_TORQUE = 200, 0.05, 8.0, 2.0  # of Gymnasium's Pendulum-v1
 
@@ -81,6 +86,8 @@ def play(values: list, args: Args) -> tuple[np.ndarray, np.ndarray]:
 
 
 def main(args: Args) -> None:
+    check_least(2, args, "angles", "speeds")
+    check_least(1, args, "actions", "episodes")
     returns, expected = play(solve(args), args)
     error = returns.std() / args.episodes**0.5
     print(

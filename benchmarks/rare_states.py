@@ -19,7 +19,7 @@ import torch
 import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-from common import ROOT, load  # noqa: E402
+from common import ROOT, check, check_env, load  # noqa: E402
 
 SHARES = 0.0, 0.25, 0.5, 0.75, 0.95, 1.0
 
@@ -55,6 +55,8 @@ def values(algo, states: torch.Tensor, folder: str, **flags) -> torch.Tensor:
 
 
 def main(options: Options) -> None:
+    words = f"--env-id {options.env_id} has no Discrete actions"
+    check(hasattr(check_env(options.env_id), "n"), words)
     algo = load(ROOT / "algos" / "ppo.py")
     states = states_of_random_play(options.env_id)
     distance = ((states - states.mean(0)) / states.std(0)).norm(dim=-1)

@@ -12,7 +12,7 @@ import json
 import logging
 import os
 import shutil
-import subprocess
+import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +21,9 @@ from typing import Literal
 import gymnasium as gym
 import numpy as np
 import tyro
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
+from common import check, check_env, check_least, commit_of, one_line, writing  # noqa: E402
 
 
 @dataclass
@@ -86,7 +89,14 @@ def evaluate(algorithm, args: Args) -> list[float]:
 
 def train(args: Args) -> dict:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    import ray
+    try:
+        import ray
+        import ray.rllib
+    except ImportError as error:
+        words = "RLlib is missing: pip install -r requirements-rllib.txt"
+        check(False, f"{words} ({one_line(error)})")
+    check_env(args.env_id)
+    check_least(1, args, "total_timesteps", "eval_episodes")
     import torch
     from torch.utils.tensorboard import SummaryWriter
 
@@ -98,10 +108,10 @@ def train(args: Args) -> dict:
     args.exp_name = args.exp_name or f"rllib_{args.algo.lower()}"
     name = f"{args.env_id}__{args.exp_name}__{args.seed}__{int(started)}"
     run_dir = Path(args.runs_dir) / name
-    run_dir.mkdir(parents=True)
+    with writing(f"--runs-dir {args.runs_dir}"):
+        run_dir.mkdir(parents=True)
     shutil.copy(__file__, run_dir)
-    line = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
-    commit = subprocess.run(line, text=True, capture_output=True).stdout.strip() or "unknown"
+    commit = commit_of(Path(__file__))
     run = {"algo": Path(__file__).stem, "env_id": args.env_id, "seed": args.seed, "device": "cpu"}
     run |= {"versions": {"torch": str(torch.__version__), "ray": ray.__version__}}
     run |= {"gymnasium": gym.__version__, "commit": commit}

@@ -24,7 +24,7 @@ import tyro
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
-from common import check  # noqa: E402
+from common import check, check_output, writing  # noqa: E402
 from compare import compare, interval, markdown, with_interval  # noqa: E402
 from results import CURVE, ENTROPY, curves_of, finals_of, read_csv  # noqa: E402
 
@@ -420,6 +420,9 @@ def rows_of(files: tuple[Path, ...]) -> list:
 
 def main() -> None:
     args = tyro.cli(Args, description=__doc__)
+    check(args.inputs, "give the CSV files that plot.py --export wrote")
+    for flag, file in (("--figure", args.figure), ("--over-time", args.over_time)):
+        check_output(flag, file, ".png", ".pdf", ".svg")
     rows = rows_of(args.inputs)
     for setting in SETTINGS:
         if lines := cells(rows, setting):
@@ -447,10 +450,11 @@ def main() -> None:
     if lines:
         title = f"Differences, p corrected for {3 * (len(WALKERS) - 1)}"
         print(f"## walkers\n\n{markdown(lines)}\n\n{title}\n\n{markdown(differences)}\n")
-    if args.figure:
-        draw(rows, args.figure)
-    if args.over_time:
-        draw_over_time(rows, args.over_time)
+    with writing():
+        if args.figure:
+            draw(rows, args.figure)
+        if args.over_time:
+            draw_over_time(rows, args.over_time)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import numpy as np
 import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-from common import ROOT, load  # noqa: E402
+from common import ROOT, check, check_env, check_least, load  # noqa: E402
 
 
 @dataclass
@@ -122,6 +122,10 @@ def row(side: Callable, args: Args) -> list[str]:
 
 
 def main(args: Args) -> None:
+    check_least(1, args, "num_envs", "steps")
+    check_least(0, args, "seed")
+    words = f"--env-id {args.env_id} has no Discrete actions"
+    check(hasattr(check_env(args.env_id), "n"), words)
     logging.disable(logging.WARNING)  # of Ray
     titles = "made and seeded by", "different at first", f"after {args.steps} steps"
     titles += "same seed, same run", "first states shared with seed S + 1"

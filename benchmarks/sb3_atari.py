@@ -20,7 +20,7 @@ from typing import Literal
 import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-from common import ROOT, check, load  # noqa: E402
+from common import ROOT, check, check_env, check_least, load  # noqa: E402
 
 
 @dataclass
@@ -97,6 +97,8 @@ def train(args: Args) -> dict:
     goal = args.until_goal is None or args.env_id in GOALS
     check(goal, f"--until-goal: {args.env_id} has no goal; these have: {', '.join(GOALS)}")
     importlib.import_module("ale_py")  # registers its games
+    check_env(args.env_id)
+    check_least(0, args, "buffer_size", "rms_eps")
     args.exp_name = args.exp_name or f"sb3_{args.algo.lower()}"
     schedule = args.schedule_timesteps or args.total_timesteps
     flags = {
@@ -112,7 +114,8 @@ def train(args: Args) -> dict:
     check(schedule >= args.total_timesteps, words)
     settings = ours(args.algo, args.env_id, args.total_timesteps, schedule, args.fast)
     waits = settings.get("learning_starts", 0)
-    check(args.total_timesteps > waits, f"--total-timesteps: DQN learns after {waits} only")
+    words = f"--total-timesteps must be more than {waits}, where learning starts"
+    check(args.total_timesteps > waits, words)
 
     def make_envs(number: int, seed: int):
         return VecFrameStack(make_atari_env(args.env_id, n_envs=number, seed=seed), 4)

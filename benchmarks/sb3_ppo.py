@@ -23,7 +23,7 @@ import numpy as np
 import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-from common import ROOT, check, commit_of, load  # noqa: E402
+from common import ROOT, check, check_env, check_least, commit_of, load, writing  # noqa: E402
 
 CLEANRL = {"n_envs": 1, "n_steps": 2048, "batch_size": 64, "n_epochs": 10, "gamma": 0.99}
 CLEANRL |= {"gae_lambda": 0.95, "clip_range": 0.2, "clip_range_vf": 0.2, "ent_coef": 0.0}
@@ -81,11 +81,14 @@ def run(
     from time_to_return import GOALS, is_there, window_of
     from torch.utils.tensorboard import SummaryWriter
 
+    check_least(1, args, "total_timesteps", "eval_episodes")
+    check_least(0, args, "torch_threads")
     started = time.time()
     torch.set_num_threads(args.torch_threads or torch.get_num_threads())
     name = f"{args.env_id.replace('/', '-')}__{args.exp_name}__{args.seed}__{int(started)}"
     run_dir = Path(args.runs_dir) / name
-    run_dir.mkdir(parents=True)
+    with writing(f"--runs-dir {args.runs_dir}"):
+        run_dir.mkdir(parents=True)
     shutil.copy(sys.argv[0], run_dir)  # this file, or the one that calls this function
     commit = commit_of(Path(__file__))
     run = {
@@ -203,6 +206,7 @@ def train_on(args, algo: str, settings: dict, library: str) -> dict:
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.vec_env import VecNormalize
 
+    check_env(args.env_id)
     norms = {name: settings.pop(name, False) for name in ("norm_obs", "norm_reward")}
 
     def make_envs(number: int, seed: int):

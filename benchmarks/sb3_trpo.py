@@ -11,11 +11,10 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import gymnasium as gym
 import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-from common import ROOT, load  # noqa: E402
+from common import ROOT, check_env, load  # noqa: E402
 
 
 @dataclass
@@ -54,9 +53,7 @@ def train(args: Args) -> dict:
     from speed import with_activation
 
     flags = asdict(load(ROOT / "algos" / "trpo_continuous.py").Args())
-    env = gym.make(args.env_id)
-    settings = ours(flags, math.prod(env.action_space.shape))
-    env.close()
+    settings = ours(flags, math.prod(check_env(args.env_id).shape))
     networks = NETWORKS | {"log_std_init": math.log(flags["init_std"])}
     # of Adam, ours is 1e-8; its value loss is the squared error and ours half of it
     settings["policy_kwargs"] = networks | {"optimizer_kwargs": {"eps": 2e-8}}

@@ -33,7 +33,7 @@ import tyro
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
-from common import check, load, read_json  # noqa: E402
+from common import check, check_least, check_output, load, read_json, writing  # noqa: E402
 
 STEPS = 32  # of each environment in a rollout
 EPISODE = 50  # steps
@@ -308,6 +308,9 @@ def draw(rows: list[dict], coefficients: list[np.ndarray], figure: Path) -> None
 
 
 def main(options: Options) -> None:
+    check_output("--output", options.output)
+    check_output("--figure", options.figure, ".png", ".pdf", ".svg")
+    check_least(1, options, "iterations")
     if options.table is None:
         check(find_spec("ray"), "Ray is missing: pip install -r requirements-dev.txt")
         aside = options.output.with_suffix(
@@ -323,13 +326,16 @@ def main(options: Options) -> None:
                         writer.writerow(row | {key: f"{row[key]:.6g}" for key in SECONDS})
                         stream.flush()
         os.replace(aside, options.output)
-    with (options.table or options.output).open(newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    check(
-        rows and set(rows[0]) == {*NAMES, *SECONDS}, f"{options.table} is no table of this script"
-    )
     kinds = dict.fromkeys(NAMES, int) | dict.fromkeys(SECONDS, float)
-    report([{key: kinds[key](value) for key, value in row.items()} for row in rows], options.figure)
+    try:
+        with (options.table or options.output).open(newline="") as stream:
+            lines = list(csv.DictReader(stream))
+        rows = [{key: kind(line[key]) for key, kind in kinds.items()} for line in lines]
+    except (OSError, ValueError, TypeError, KeyError):
+        rows = []
+    check(rows, f"{options.table} is no table of this script")
+    with writing():
+        report(rows, options.figure)
 
 
 if __name__ == "__main__":

@@ -4,12 +4,16 @@ Of each candidate the number of seeds, the score, the seconds of a run, and of e
 seeds (least to most), from results/settings_search_*.csv or the files given.
 """
 
-import csv
+import sys
 from collections import defaultdict
 from pathlib import Path
 from statistics import mean
 
 import tyro
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
+from common import check  # noqa: E402
+from results import read_csv  # noqa: E402
 
 PUBLISHED = {  # return of a random policy, and published; as declared
     "HalfCheetah-v5": (-280, 5784),
@@ -20,19 +24,21 @@ FILES = tuple(sorted((Path(__file__).parent / "results").glob("settings_search_*
 
 
 def main(files: tyro.conf.Positional[tuple[Path, ...]] = FILES) -> None:
+    rows = [row for file in files for row in read_csv(file)]
     found = {name: defaultdict(dict) for name in ("eval_return_mean", "wall_time_s")}  # by seed
-    for file in files:
-        for row in csv.DictReader(file.open()):
-            if row["metric"] in found:
-                candidate = row["exp_name"].partition("-")[2]
-                runs = found[row["metric"]][candidate, row["env_id"]]
-                runs[row["seed"]] = float(row["value"])  # one run, even where two files have it
+    for row in rows:
+        if row.metric in found:
+            candidate = row.exp_name.partition("-")[2]
+            # one run, even where two files have it
+            found[row.metric][candidate, row.env_id][row.seed] = row.value
     returns, times = found.values()
+    check(returns, f"no run of a candidate in {' '.join(map(str, files))}")
     lines = []
     for candidate in {candidate for candidate, _ in returns}:
         scores, cells = [], []
         for env_id, (random, published) in PUBLISHED.items():
             values = returns[candidate, env_id].values()
+            check(values and times[candidate, env_id], f"{candidate or 'a file'} has no {env_id}")
             scores.append((mean(values) - random) / (published - random))
             spread = f" ({min(values):.0f} to {max(values):.0f})" if len(values) > 1 else ""
             cells.append(f"{mean(values):.0f}{spread}")

@@ -31,7 +31,7 @@ from typing import Literal
 import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-from common import ROOT, check, num_cores  # noqa: E402
+from common import ROOT, check, check_output, num_cores  # noqa: E402
 
 RSS_UNITS = 2**20 if sys.platform == "darwin" else 2**10  # of ru_maxrss, in a MiB
 PACKAGES = ("torch", "numpy", "gymnasium", "envpool", "stable-baselines3", "sbx-rl", "jax")
@@ -566,6 +566,7 @@ def machine() -> str:
 def main(args: Args) -> None:
     positive = args.repeats >= 1 and args.seconds > 0
     check(positive, "--repeats and --seconds must be positive")
+    check_output("--output", args.output)
     cases, has_sbx = CASES.get(args.suite, {}), importlib.util.find_spec("sbx") is not None
     args.env_ids, args.cases = args.env_ids or ENV_IDS[args.suite], args.cases or tuple(cases)
     args.calibration_steps = args.calibration_steps or (8192 if args.suite == "atari" else 50_000)

@@ -17,7 +17,7 @@ import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 import results  # noqa: E402
-from common import check, read_json  # noqa: E402
+from common import check, check_output, read_json, writing  # noqa: E402
 from results import Row, finals_of  # noqa: E402
 
 SCALARS = ("entropy", "approx_kl", "clipfrac", "explained_variance", "value_loss")
@@ -59,6 +59,7 @@ def table(rows: list[Row]) -> str:
 def main(source: tyro.conf.Positional[Path], output: Path | None = None) -> None:
     """The table of run folders below a folder, or of a CSV file; --output writes the rows to such a file."""
     check(source.exists(), f"{source} does not exist")
+    check_output("--output", output)
     if source.is_dir():
         found, left_out = results.read_folders([source])
         lacking = [
@@ -76,7 +77,8 @@ def main(source: tyro.conf.Positional[Path], output: Path | None = None) -> None
     seeds = {tuple(sorted(runs)) for runs in finals_of(rows, SCORE).values()}
     check(len(seeds) == 1, f"{source}: not every case has the same seeds")
     if output:
-        results.export(output, rows)
+        with writing():
+            results.export(output, rows)
     print(table(rows))
 
 

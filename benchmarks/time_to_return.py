@@ -24,7 +24,7 @@ import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 import results  # noqa: E402
-from common import check, is_complete, read_json, writing  # noqa: E402
+from common import check, check_output, is_complete, read_json, writing  # noqa: E402
 from plot import canvas, save  # noqa: E402
 from results import CLOCK, CURVE  # noqa: E402
 
@@ -251,6 +251,8 @@ def table(runs: list[dict], ours: str) -> list[str]:
 
 
 def main(options: Options) -> None:
+    check_output("--output", options.output)
+    check_output("--figure", options.figure, ".png", ".pdf", ".svg")
     runs = []
     finished = defaultdict(list)
     for place in options.inputs:

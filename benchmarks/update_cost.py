@@ -20,7 +20,7 @@ import tyro
 from torch.distributions import Normal
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-from common import ROOT, check, commit_of, load  # noqa: E402
+from common import ROOT, check, check_least, check_output, commit_of, load, writing  # noqa: E402
 
 OBS_DIM, ACTION_DIM, ROLLOUT = 17, 6, 2048
 
@@ -139,10 +139,14 @@ def measure(rows: int, rounds: int) -> dict[str, float]:
 
 
 def main(options: Options) -> None:
+    check_output("--output", options.output)
+    check_least(1, options, "rounds")
+    for rows in options.rows:
+        words = f"--rows {rows} does not divide {ROLLOUT}"
+        check(rows > 0 and ROLLOUT % rows == 0, words)
     torch.set_num_threads(1)
     columns = {}
     for rows in options.rows:
-        check(ROLLOUT % rows == 0, f"--rows {rows} does not divide {ROLLOUT}")
         columns[rows] = measure(rows, options.rounds)
         torch.compiler.reset()
     print(f"| ms a step, and times faster | {' | '.join(f'{rows} rows' for rows in columns)} |")
@@ -157,7 +161,8 @@ def main(options: Options) -> None:
             for name, ms in column.items():
                 name = name.replace(",", "")
                 lines.append(f"{name},{rows}-rows,1,0,ms_per_step,{ms:.4f},{commit}")
-        options.output.write_text("\n".join(lines) + "\n")
+        with writing():
+            options.output.write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

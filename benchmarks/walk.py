@@ -11,7 +11,6 @@ own in the long CSV that scripts/plot.py reads. A fall is an episode that ends w
 patched copy of a file (scripts/patched.sh) need --algo-file, the file itself.
 """
 
-import csv
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,8 @@ import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 import enjoy  # noqa: E402
-from common import check, is_complete, read_json  # noqa: E402
+from common import check, check_least, check_output, is_complete, read_json, writing  # noqa: E402
+from results import write_csv  # noqa: E402
 
 COLUMNS = ("exp_name", "env_id", "seed", "step", "metric", "value", "commit")
 STEPS_PER_SECOND = 50  # of the simulation
@@ -93,6 +93,9 @@ def walk(
 
 
 def main(options: Options) -> None:
+    check(options.runs, "give run folders of BipedalWalker-v3")
+    check_output("--output", options.output)
+    check_least(1, options, "episodes")
     rows = []
     disturbances = {"": {}}
     disturbances |= {f"noise {x:g}": {"noise": x} for x in options.noise if x}
@@ -115,9 +118,8 @@ def main(options: Options) -> None:
             rows += [
                 (*key, name, f"{value:.6g}", summary["commit"]) for name, value in metrics.items()
             ]
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    with options.output.open("w", newline="") as stream:
-        csv.writer(stream, lineterminator="\n").writerows([COLUMNS, *rows])
+    with writing():
+        write_csv(options.output, COLUMNS, rows)
 
 
 if __name__ == "__main__":

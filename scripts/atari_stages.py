@@ -15,7 +15,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 import numpy as np  # noqa: E402
 import tyro  # noqa: E402
-from common import ROOT, load  # noqa: E402
+from common import ROOT, check_env, check_least, check_output, load, writing  # noqa: E402
 
 SCREEN = dict(img_height=210, img_width=160, stack_num=1)
 STAGES = {  # title: what differs from the preprocessing of training
@@ -45,7 +45,11 @@ def play(algo, options: Options, view: dict) -> np.ndarray:
 
 
 def main(options: Options) -> None:
+    check_output("output", options.output, ".png", ".pdf", ".svg")
+    check_least(5, options, "steps")  # the first four are of a stack that is not full
+    check_least(0, options, "seed")
     algo = load(ROOT / "algos" / "ppo_atari.py")
+    check_env(options.env_id)
     films = {title: play(algo, options, STAGES[title]) for title in STAGES}
     _, single, maximum, *_ = films.values()
     step = int(np.argmax(np.abs(maximum.astype(int) - single).sum(axis=(1, 2, 3))[4:])) + 4
@@ -60,7 +64,8 @@ def main(options: Options) -> None:
         axis.set_xticks([]), axis.set_yticks([])
         axis.set_title(title, fontsize=8)
         axis.set_box_aspect(picture.shape[0] / picture.shape[1])
-    figure.savefig(options.output, dpi=110)
+    with writing():
+        figure.savefig(options.output, dpi=110)
     print(f"{options.output}: step {step} of {options.env_id}")
 
 

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import re
+import runpy
 import shutil
 import signal
 import subprocess
@@ -452,6 +453,68 @@ def test_settings_of_trpo(monkeypatch):
     assert isinstance(model.policy.mlp_extractor.policy_net[1], torch.nn.Tanh)
     ours = torch.optim.Adam([torch.zeros(1)]).defaults["eps"]
     assert model.policy.optimizer.defaults["eps"] == 2 * ours
+
+
+BAD = [
+    ("search_score", "nope.csv", "nope.csv is no CSV with the columns"),
+    ("search_score", "poor.csv", "no run of a candidate in poor.csv"),
+    ("search_score", "part.csv", "c has no HalfCheetah-v5"),
+    ("ablations", "poor.csv --output file/x.csv", "file cannot be written: Not a directory"),
+    ("symptoms", "poor.csv --output folder", "--output folder is a folder"),
+    ("time_to_return", "poor.csv --figure x.csv", "--figure x.csv: name a file that ends in .png"),
+    ("rpo_study", "", "give the CSV files"),
+    ("rpo_study", "poor.csv --over-time no/x.png", "--over-time no/x.png: there is no folder"),
+    ("scaling", "--table nope.csv --figure x.png", "nope.csv is no table of this script"),
+    ("scaling", "--output file/x.csv --figure x.png", "file cannot be written: Not a directory"),
+    ("largest_kl", "", "give run folders"),
+    ("walk", "", "give run folders"),
+    ("walk", "folder --episodes 0", "--episodes must be at least 1, not 0"),
+    ("atari_modes", "", "give run folders"),
+    ("atari_wrappers", "folder --games 1", "--games must be at least 2, not 1"),
+    ("atari_starts", "--games Foo", "--env-id FooNoFrameskip-v4: Environment `FooNo"),
+    ("atari_starts", "--num-envs 0", "--num-envs must be at least 1, not 0"),
+    ("atari_lives", "--env-id Foo", "--env-id Foo: Environment `Foo` doesn't exist"),
+    ("atari_lives", "--num-envs 2 --steps 9", "--steps 9: too few"),
+    ("same_environments", "--env-id Pendulum-v1", "Pendulum-v1 has no Discrete actions"),
+    ("rare_states", "--env-id Foo", "--env-id Foo: Environment"),
+    ("pendulum_optimum", "--angles 0", "--angles must be at least 2, not 0"),
+    ("update_cost", "--rows 0", "--rows 0 does not divide 2048"),
+    ("env_speed", "--repeats 0", "--repeats must be at least 1, not 0"),
+    ("env_speed", "--picture folder", "--picture folder is a folder"),
+    ("sb3_ppo", "--env-id Pendulum-v1 --runs-dir file", "--runs-dir file cannot be written"),
+    ("sb3_ppo", "--env-id Foo --settings ours", "--env-id Foo: Environment"),
+    ("sb3_ppo", "--env-id Pendulum-v1 --eval-episodes 0", "--eval-episodes must be at least 1"),
+    ("sb3_atari", "--env-id FooNoFrameskip-v4", "--env-id FooNoFrameskip-v4: Environment"),
+    ("sb3_trpo", "--env-id Foo", "--env-id Foo: Environment"),
+    ("kill_runners", "--runs-dir file/x", "--runs-dir file/x cannot be written"),
+    ("speed", "--output folder", "--output folder is a folder"),
+    ("gpu_pass", "--device cpu --output file/x", "--output file/x cannot be written"),
+    ("gpu_pass", "--device cpu --folder nope", "--folder nope is no folder"),
+    ("../scripts/atari_stages", "x.png --env-id Foo", "--env-id Foo: Environment"),
+    ("../scripts/atari_stages", "x.png --steps 4", "--steps must be at least 5, not 4"),
+    ("../scripts/atari_stages", "file/x.png", "file/x.png: there is no folder"),
+]
+
+
+@pytest.mark.parametrize(("name", "flags", "words"), BAD)
+def test_bad_input(name, flags, words, monkeypatch, tmp_path, capfd):
+    """Would break: a traceback, a run folder without a run, an answer after an hour of work that cannot be written."""
+    header = "exp_name,env_id,seed,step,metric,value,commit\n"
+    (tmp_path / "poor.csv").write_text(f"{header}a-c,E,1,1,sps,1,c\n")
+    (tmp_path / "part.csv").write_text(f"{header}a-c,E,1,1,eval_return_mean,1,c\n")
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    file = (ROOT / "benchmarks" / f"{name}.py").resolve()
+    monkeypatch.setattr(sys, "argv", [str(file), *flags.split()])
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_path(str(file), run_name="__main__")
+    errors = [line for line in capfd.readouterr().err.splitlines() if "A.L.E" not in line]
+    assert stopped.value.code == 2 and sorted(tmp_path.rglob("*")) == before
+    assert len([line for line in errors if line.startswith(f"{file.name}: ")]) == 1
+    assert words in errors[-1]
 
 
 def test_scores_of_the_search():
