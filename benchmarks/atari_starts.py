@@ -88,9 +88,9 @@ def by_start(runs: tuple[Path, ...]) -> list[dict]:
     for run in runs:
         summary = read_json(run / "summary.json")
         check(is_complete(run) and "eval_returns" in summary, f"{run} is no finished run")
-        check("NoFrameskip" in summary["env_id"], f"{run} is of no NoFrameskip game")
         env_ids.add(summary["env_id"])
         check(len(env_ids) == 1, f"--runs are of several games: {', '.join(sorted(env_ids))}")
+        check("NoFrameskip" in summary["env_id"], f"{run} is of no NoFrameskip game")
         number, seed = summary["eval_episodes"], summary["seed"] * 10_007 % 2**30 + 2**30
         if "sb3" in summary["algo"]:
             begun = peers_no_ops(summary["env_id"], number, seed)
