@@ -1550,6 +1550,7 @@ def test_first_table_of_atari():
     breakout, pong = ("BreakoutNoFrameskip-v4", "PongNoFrameskip-v4")
     sources = [  # ours, and stable-baselines3's beside it
         ("breakout_fast", breakout, "ppo_atari-fast"),
+        ("breakout_fast_2m", breakout, "ppo_atari-fast-2m"),
         ("breakout_published", breakout, "ppo_atari", "sb3_atari-ppo"),
         ("atari", breakout, "ppo_atari"),
         ("breakout_dqn", breakout, "dqn_atari", "sb3_atari-dqn"),
@@ -1811,6 +1812,13 @@ def test_fast_setting_of_atari():
     )
     assert f"the three have {draws} by draws and {greedy} greedily with 1 %" in page
     assert f"(30 games each; in training {training})" in page
+    longer = list(results.read_csv(ROOT / "benchmarks/results/breakout_fast_2m.csv"))
+    side = "BreakoutNoFrameskip-v4", "ppo_atari-fast-2m"
+    ends = [results.finals_of(longer, name)[side][1] for name in names]
+    words = "{:.1f} by draws, {:.1f} greedily and {:.1f} in training".format(*ends)
+    curve = results.curves_of(longer, results.CURVE)[side][1]
+    half = np.mean([value for step, value in curve if 950_000 <= step < 1_000_000])
+    assert f"seed 1 has {words}, after 1M of them {half:.1f} in training" in page
     minutes = defaultdict(list)
     runs = time_to_return.read_csv(ROOT / "benchmarks/time_to_return_atari.csv")
     for run in runs:
