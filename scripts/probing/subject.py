@@ -44,7 +44,7 @@ TENSORS = {
     "old_logprob": "logp|log_p",
     "advantage": "adv",
     "target": "return|target",
-    "old_value": "val",
+    "old_value": "val(?!id)",
 }
 # What kind a file is: a word that checks are registered for, what such a file has, and how that is seen.
 KINDS = {
