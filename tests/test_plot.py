@@ -1819,6 +1819,8 @@ def test_fast_setting_of_atari():
     curve = results.curves_of(longer, results.CURVE)[side][1]
     half = np.mean([value for step, value in curve if 950_000 <= step < 1_000_000])
     assert f"seed 1 has {words}, after 1M of them {half:.1f} in training" in page
+    words = f"it has {np.mean([*scores[0].values()]):.1f} after 1M, and {ends[0]:.1f} after 2M (one"
+    assert words in page
     minutes = defaultdict(list)
     runs = time_to_return.read_csv(ROOT / "benchmarks/time_to_return_atari.csv")
     for run in runs:
