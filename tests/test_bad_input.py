@@ -82,7 +82,7 @@ def test_refused_values_are_of_flags():
 def test_discount_of_the_bonus(every, tmp_path):
     """Would break: an undiscounted bonus, whose returns never end and whose scale then grows with the run."""
     for value in (-0.1, 1.0, NAN):
-        with pytest.raises(ValueError, match="--int-gamma .* is not in"):
+        with pytest.raises(ValueError, match="--int-gamma .* must be"):
             tiny(every, tmp_path, int_gamma=value)
     tiny(every, tmp_path, int_gamma=0.999)
 

@@ -114,7 +114,7 @@ def test_seed_reaches_the_environments(algo, monkeypatch, tmp_path):
     first = {}
 
     def before_update(agent, optimizer, args, batch, *_):
-        first.setdefault(args.seed, batch[0][:2].clone())
+        first.setdefault(args.seed, batch["x"][:2].clone())
 
     spy(monkeypatch, algo, "update", before_update)
     for seed in (1, 2):
@@ -197,7 +197,8 @@ def test_backend_flag_is_obeyed_and_gymnasium_judges(algo, monkeypatch, tmp_path
                 total_timesteps=24,
             )
         )
-        assert [backend for backend, count in made if count == 3] == [choice]
+        used = "gymnasium" if choice == "gymnasium" else "envpool"
+        assert [backend for backend, count in made if count == 3] == [used]
         assert [backend for backend, count in made if count == 4] == ["gymnasium"]
         assert [given["num_envs"] for given in played] == [3] * (choice != "gymnasium")
         made.clear()

@@ -66,7 +66,7 @@ def record(algo, monkeypatch, tmp_path):
                     "frozen": copy.deepcopy(agent),
                     "rows": list(Counter.rows),
                     "learning_rate": optimizer.param_groups[0]["lr"],
-                    "batch": [tensor.detach().clone() for tensor in batch],
+                    "batch": {name: tensor.clone() for name, tensor in batch.items()},
                 }
             )
 
@@ -119,11 +119,11 @@ def test_batch_holds_the_valid_rows_and_no_other(record):
     """Would break: a reset row that is trained on, or a valid row that is dropped."""
     _, rollouts = record()
     for number, rollout in enumerate(rollouts):
-        x = rollout["batch"][0]
+        x = rollout["batch"]["x"]
         assert table(x) == sorted(expected_rows(number))
-        assert [len(tensor) for tensor in rollout["batch"]] == [[13, 12][number]] * 6
+        assert [len(tensor) for tensor in rollout["batch"].values()] == [[13, 12][number]] * 6
         assert all(row[1] < length(int(row[0]), int(row[2])) for row in x)
-    assert [len(rollout["batch"][0]) for rollout in rollouts] == [13, 12]
+    assert [len(rollout["batch"]["x"]) for rollout in rollouts] == [13, 12]
 
 
 @files("ppo_continuous", "ppo_squashed", "ppo")
@@ -134,7 +134,7 @@ def test_batch_holds_the_action_before_clipping(algo, record):
     beyond = 0
     for rollout in rollouts:
         played = {tuple(obs): action for obs, action, _ in rollout["rows"]}
-        x, actions, logprobs = rollout["batch"][:3]
+        x, actions, logprobs, *_ = rollout["batch"].values()
         for row, action in zip(x, actions):
             inside = action.clamp(-1, 1)
             if algo.__name__ == "ppo_squashed":
@@ -190,7 +190,7 @@ def test_advantages_of_terminated_and_truncated_episodes(algo, record, bootstrap
     flags = {} if bootstrap_truncation else {"bootstrap_truncation": False}
     _, rollouts = record(**flags)
     for number, rollout in enumerate(rollouts):
-        x, _, _, advantages, targets, values = rollout["batch"]
+        x, _, _, advantages, targets, values = rollout["batch"].values()
         expected = reference_advantages(expected_rows(number), bootstrap_truncation)
         for row, advantage, target, value in zip(x.int().tolist(), advantages, targets, values):
             assert advantage.item() == pytest.approx(expected[tuple(row)], abs=1e-4)
@@ -218,7 +218,8 @@ def test_reward_statistics(record, tmp_path):
         assert stored.var.item() == pytest.approx(np.var(traces), rel=1e-5)
         scale = (np.var(traces) + 1e-8) ** 0.5
         expected = reference_advantages(expected_rows(number), True, scale)
-        for row, advantage in zip(rollout["batch"][0].int().tolist(), rollout["batch"][3]):
+        batch = rollout["batch"]
+        for row, advantage in zip(batch["x"].int().tolist(), batch["advantage"]):
             assert advantage.item() == pytest.approx(expected[tuple(row)], abs=1e-4)
     final = read_checkpoint(run_folder(tmp_path))["agent"]
     assert final["return_rms.var"].item() == pytest.approx(np.var(traces), rel=1e-5)
@@ -255,7 +256,7 @@ def test_observation_statistics(record, tmp_path):
         np.testing.assert_allclose(stored.mean, earlier.mean(0), rtol=1e-5)
         np.testing.assert_allclose(stored.var, earlier.var(0), rtol=1e-5)
         raw = np.array(expected_rows(number))
-        x, actions, logprobs, _, _, values = rollout["batch"]
+        x, actions, logprobs, _, _, values = rollout["batch"].values()
         expected = ((raw - earlier.mean(0)) / np.sqrt(earlier.var(0) + 1e-8)).clip(-10, 10)
         np.testing.assert_allclose(np.sort(x, axis=0), np.sort(expected, axis=0), atol=1e-5)
         torch.testing.assert_close(rollout["frozen"].get_action(x, actions)[1], logprobs)

@@ -774,6 +774,40 @@ def wrappers(subject: Subject) -> Finding:
     return passes("none", expected)
 
 
+@check("make_envs", of="vector", follows="wrappers")
+def wrappers_reach_training(subject: Subject) -> Finding:
+    """Where EnvPool trains, Gymnasium's environment of the evaluations has no wrapper and no keyword argument that
+    EnvPool's lacks: a wrapper in make_env acts in the evaluation alone, one in WRAPPERS acts in both."""
+    module = subject.load()
+    if not hasattr(module, "choose_backend"):
+        raise Skip
+    env_id = "Pendulum-v1" if "continuous" in subject.kinds else "CartPole-v1"
+    args = subject.args(module, env_id=env_id, env_backend="auto")
+    args.env_id = env_id
+    if module.choose_backend(args, evaluation=False) != "envpool":
+        return passes("Gymnasium steps both")
+    make, made, keywords = gym.make, [], {}
+
+    def spied_make(*a, **k):
+        made.append(make(*a, **k))
+        keywords.update(k)
+        return made[-1]
+
+    with patch.object(gym, "make", spied_make):
+        envs = module.make_envs(args, "gymnasium", 1, 7)[0]
+    env, own = envs.unwrapped.envs[0], []
+    while env is not made[-1] and isinstance(env, gym.Wrapper):
+        own.append(type(env).__name__)
+        env = env.env
+    envs.close()
+    own = [name for name in own if name != "DropInfo"]
+    own += [f"gym.make(..., {name}=...)" for name in keywords if name not in ("id", "render_mode")]
+    if own:
+        mistake = "EnvPool trains without what make_env adds: put wrappers into WRAPPERS, keywords into ENV_KWARGS"
+        return broken(f"{', '.join(own)} in evaluation only", "the same environment", mistake)
+    return passes("the same environment")
+
+
 def unending(subject: Subject) -> int:
     """The step at which an episode that does not end has a terminal state, or 0."""
     module, backend = subject.load(), [] if "pixels" in subject.kinds else ["gymnasium"]
