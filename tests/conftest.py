@@ -20,6 +20,7 @@ sys.dont_write_bytecode = True
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))  # for envs:NAME and benchmarks.MODULE:NAME
 sys.path.append(str(ROOT / "scripts"))  # for the command lines and what they share
+sys.path.append(str(ROOT / "tests" / "mutations"))  # for edits.py
 ALGOS = ROOT / "algos"
 NAMES = [
     "ppo_continuous",
@@ -42,12 +43,6 @@ RANKS = ["ppo_continuous_ddp", "ppo_atari_ddp"]  # with one rank their parents (
 RUNNERS = ["ppo_continuous_ray"]  # with any number of runners its parent (test_ray_file.py)
 VARIANTS = ["rpo_continuous", "ppo_squashed", "ppo_penalty", "ppo_rnd", "ppo_icm", "ppo_rad"]
 VARIANTS += ["ppo_drac", *RANKS, *RUNNERS]
-
-
-def pytest_addoption(parser):
-    parser.addoption(
-        "--more", action="store_true", help="every change and mutant, not one of a kind"
-    )
 
 
 @pytest.fixture

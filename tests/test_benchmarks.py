@@ -20,53 +20,13 @@ import numpy as np
 import pytest
 import torch
 import tyro
-from conftest import ALGOS, ROOT, command_line, load
-
-FEW = "--bootstrap-reps", "20"  # resamples
-SETTINGS = {"identical": "sb3", "recommended": "zoo"}  # and what their peers are called
+from conftest import ROOT, command_line, load
 
 
 def run(script, *flags, cwd) -> tuple[int, str, str]:
     process = command_line(*flags, script=ROOT / script, cwd=cwd)
     out, err = process.communicate(timeout=300)
     return process.returncode, out, err
-
-
-def finish(script, flags: str, cwd) -> tuple:
-    """The one run folder that `python script flags` leaves, and its summary. A sweep takes the run for done by the
-    copy of the script in it."""
-    status, _, err = run(script, *flags.split(), cwd=cwd)
-    assert status == 0, err
-    (folder,) = (cwd / "runs").iterdir()
-    assert (folder / Path(script).name).read_text() == (ROOT / script).read_text()
-    return folder, json.loads((folder / "summary.json").read_text())
-
-
-@pytest.mark.slow
-def test_sb3_run_folder(request, tmp_path):
-    """Would break: a run of stable-baselines3 that plot.py or sweep.py cannot read; returns of normalised rewards."""
-    if not request.config.getoption("more"):
-        pytest.skip("a peer or a study that trains: pytest --more")
-    flags = "--env-id Pendulum-v1 --total-timesteps 8192 --eval-episodes 3 --seed 4"
-    _, summary = finish("benchmarks/sb3_ppo.py", flags, tmp_path)
-    assert (
-        summary["global_step"] == 8192
-        and summary["args"]["seed"] == 4
-        and len(summary["eval_returns"]) == 3
-    )
-    assert (
-        -2000 < summary["eval_return_mean"] < -100
-        and -2000 < summary["train_return_last100"] < -100
-    )
-    status, out, err = run(
-        "scripts/plot.py", "runs", "--export", "results/sb3.csv", *FEW, cwd=tmp_path
-    )
-    assert status == 0, err
-    with (tmp_path / "results/sb3.csv").open() as file:
-        rows = [row for row in csv.DictReader(file) if row["metric"] == "charts/episodic_return"]
-    assert {row["step"] for row in rows} == {"4096", "8192"} and {
-        row["exp_name"] for row in rows
-    } == {"sb3_ppo"}
 
 
 def test_sb3_bad_input(tmp_path):
@@ -143,30 +103,6 @@ def test_a_peer_on_a_game_stops_in_time(sb3_atari, tmp_path, monkeypatch, capsys
     with pytest.raises(SystemExit):
         sb3_atari.train(sb3_atari.Args(until_goal=1.0, env_id="BeamRiderNoFrameskip-v4"))
     assert "BeamRiderNoFrameskip-v4 has no goal" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_sb3_on_atari(request, tmp_path):
-    """Would break: a run of stable-baselines3 that plot.py or sweep.py cannot read."""
-    if not request.config.getoption("more"):
-        pytest.skip("a peer or a study that trains: pytest --more")
-    flags = "--algo A2C --total-timesteps 4000 --eval-episodes 1 --seed 3"
-    folder, summary = finish("benchmarks/sb3_atari.py", flags, tmp_path)
-    assert (
-        folder.name.startswith("BreakoutNoFrameskip-v4__sb3_a2c__3__")
-        and summary["global_step"] == 4000
-    )
-    assert len(summary["eval_returns"]) == 1 and 0 <= summary["train_return_last100"] < 10
-    status, out, err = run(
-        "benchmarks/sb3_atari.py", "--env-id", "ALE/Breakout-v5", cwd=tmp_path / "runs"
-    )
-    assert (status, out, len(list((tmp_path / "runs").iterdir()))) == (2, "", 1)
-    assert "skips frames" in err
-    flags = (
-        "--dry-run --scripts benchmarks/sb3_atari.py --env-ids PongNoFrameskip-v4 --seeds 1".split()
-    )
-    status, out, err = run("scripts/sweep.py", *flags, cwd=ROOT)
-    assert status == 0, err
 
 
 def test_sb3_seeds(sb3_atari, monkeypatch, tmp_path):
@@ -291,86 +227,6 @@ def test_run_that_goes_on_is_not_finished(tmp_path, capsys, monkeypatch, name):
     with pytest.raises(SystemExit):
         module.main(module.Options((tmp_path,), output=tmp_path / "out.csv"))
     assert f"{tmp_path} is no finished run" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_walk(request, tmp_path):
-    """Most untrained walkers that are shaken fall. Would break: falls not seen, noise not applied."""
-    if not request.config.getoption("more"):
-        pytest.skip("a peer or a study that trains: pytest --more")
-    flags = "--total-timesteps 512 --num-envs 4 --num-steps 8 --num-minibatches 2".split()
-    flags += ["--eval-episodes", "1"]
-    subprocess.run(
-        [sys.executable, ALGOS / "ppo_continuous.py", *flags],
-        cwd=tmp_path,
-        check=True,
-        capture_output=True,
-    )
-    (folder,) = (tmp_path / "runs").iterdir()
-    flags = folder, "--episodes", 12, "--noise", 0, 1.5, "--output", "results/walk.csv"
-    flags += "--observation-noise", 2, "--hull-mass", 1, 3
-    status, out, err = run("benchmarks/walk.py", *flags, cwd=tmp_path)
-    assert status == 0, err
-    with (tmp_path / "results/walk.csv").open() as file:
-        rows = {(row["env_id"], row["metric"]): float(row["value"]) for row in csv.DictReader(file)}
-    calm, shaken = "BipedalWalker-v3", "BipedalWalker-v3, noise 1.5"
-    blind, heavy = (f"{calm}, {title}" for title in ("observation noise 2", "hull mass x3"))
-    same = f"{calm}, hull mass x1"
-    assert {env_id for env_id, _ in rows} == {calm, shaken, blind, heavy, same}
-    assert rows[same, "eval_return_mean"] == rows[calm, "eval_return_mean"]
-    assert len({rows[env_id, "eval_return_mean"] for env_id in (calm, shaken, blind, heavy)}) == 4
-    assert rows[shaken, "falls_percent"] >= 50 and rows[shaken, "eval_return_mean"] < -80
-    assert rows[calm, "eval_return_mean"] != rows[shaken, "eval_return_mean"]
-    assert (
-        rows[shaken, "eval_return_min"]
-        <= rows[shaken, "return_of_worst_tenth"]
-        <= rows[shaken, "eval_return_median"]
-    )
-    status, _, err = run("scripts/plot.py", "results/walk.csv", *FEW, cwd=tmp_path)
-    assert status == 0, err
-    # as a patched copy of the file leaves them
-    saved = torch.load(folder / "checkpoint.pt") | {"algo": "fixed_scale"}
-    torch.save(saved, folder / "checkpoint.pt")
-    summary = json.loads((folder / "summary.json").read_text()) | {"algo": "fixed_scale"}
-    (folder / "summary.json").write_text(json.dumps(summary))
-    status, _, err = run("benchmarks/walk.py", *flags, cwd=tmp_path)
-    assert status != 0 and "name the algorithm's file with --algo-file" in err
-    flags += "--algo-file", ALGOS / "ppo_continuous.py"
-    status, _, err = run("benchmarks/walk.py", *flags, cwd=tmp_path)
-    assert status == 0, err
-    with (tmp_path / "results/walk.csv").open() as file:
-        again = {
-            (row["env_id"], row["metric"]): float(row["value"]) for row in csv.DictReader(file)
-        }
-    assert again == rows
-
-
-@pytest.mark.slow
-def test_speed_of_discrete_actions(request, tmp_path):
-    """Would break: a peer that gets settings it does not know, a ratio of the wrong sides, a missing file."""
-    if not request.config.getoption("more"):
-        pytest.skip("half a minute of peers: pytest --more")
-    flags = "--suite discrete --cases DQN --repeats 1 --seconds 0.3 --calibration-steps 4096 --output speed.csv"
-    status, out, err = run("benchmarks/speed.py", *flags.split(), cwd=tmp_path)
-    assert status == 0, err
-    with (tmp_path / "speed.csv").open() as file:
-        sps = {
-            row["exp_name"]: float(row["value"])
-            for row in csv.DictReader(file)
-            if row["metric"] == "sps"
-        }
-    rows = [
-        [cell.strip() for cell in line.split("|")]
-        for line in out.splitlines()
-        if line.startswith("| CartPole")
-    ]
-    assert [row[2] for row in rows] == [f"DQN, {settings}" for settings in SETTINGS]
-    for _, _, what, _, _, ratio, *_ in rows:
-        case, settings = what.split(", ")
-        peers = [sps[name] for name in sps if name.startswith(f"{case} {SETTINGS[settings]}")]
-        assert len(peers) == 2 and float(ratio.split()[0]) == pytest.approx(
-            sps[f"{case} ours"] / max(peers), abs=0.051
-        )
 
 
 def test_rows_in_float32(monkeypatch):

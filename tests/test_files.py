@@ -36,7 +36,7 @@ VARIANTS = [  # parent, child, most changed lines, tag of each hunk, how many li
     ("ppo_atari", "ppo_atari_ddp", 58, "# DDP:", 52),
     ("ppo_continuous", "ppo_continuous_ray", 64, "# Ray:", 63),
 ]
-CHILDREN = [row[1] for row in VARIANTS[1:] if row[1] != "ppo_continuous_ray"]
+CHILDREN = [row[1] for row in VARIANTS[1:] if row[1] != "ppo_continuous_ray"]  # one variant runs
 OWN = {"Args", "train", "Replay"}  # what each file has its own of
 BOX = [name for name in NAMES if name != "trpo_continuous"]  # PPO for actions in a Box
 PPO_AND_A2C = ["ppo_atari", "ppo_atari_ddp", "a2c_atari"]
@@ -147,8 +147,8 @@ def test_mistakes_of_the_page():
     mutants = (ROOT / "tests/mutations/mutants.txt").read_text()
     found = dict(re.findall(r"^# ([\w-]+, \w+): ([\w-]+) \(", mutants, re.M))
     rows = "ratio-matrix gae-no-mask done-late timeout-terminal next-episode-obs reset-rows-trained"
-    rows = f"{rows} vclip-target critic-lr reset-every-rollout no-shuffle rms-in-eval dqn-one-draw"
-    rows = f"{rows} dqn-target-at-episode-ends ppo-atari-no-frame-skip pickled".split()
+    rows = f"{rows} vclip-target critic-lr reset-every-rollout no-shuffle rms-in-eval vector-dqn-one-draw"
+    rows = f"{rows} vector-dqn-target-at-episode-ends ppo-atari-no-frame-skip pickled".split()
     asks = ("critic-lr", "no-shuffle")
     kinds = [f"{row}, {'differs' if row in asks else 'broken'}" for row in rows]
     assert named == [found[kind] for kind in kinds]
@@ -197,10 +197,9 @@ def test_import_has_no_side_effect(name, tmp_path, monkeypatch, capfd):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_runs_when_copied_alone(name, tmp_path, request):
+@pytest.mark.parametrize("name", [name for name in FILES if name not in CHILDREN])
+def test_runs_when_copied_alone(name, tmp_path):
     """Would break: any use of a file beside it, or of the folder it is started from."""
-    if name in CHILDREN and not request.config.getoption("more"):
-        pytest.skip("all but some lines are another file's: pytest --more")
     shutil.copy(script(name), tmp_path)
     flags = SMALL + MORE.get(name, [])
     process = command_line(*flags, script=f"{name}.py", cwd=tmp_path)

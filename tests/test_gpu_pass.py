@@ -207,15 +207,6 @@ def test_phases(monkeypatch):
     assert 0.05 <= clock.spent["update"] < 0.1 <= clock.spent["transfer"]
 
 
-@pytest.mark.slow
-def test_agree_with_actors(tmp_path, request):
-    """Would break: actors of Ray that cannot import a file that was loaded from a path."""
-    if not request.config.getoption("more"):
-        pytest.skip("actors start in test_ray_file.py, too: pytest --more")
-    assert gpu_pass.main(options(tmp_path, "agree", only=("ppo_continuous_ray",))) == 0
-    assert reports(tmp_path)[1]["agree", "ppo_continuous_ray"]["row"]["tolerances"] == 0
-
-
 def numbers(name: str) -> list[dict]:
     with open(ROOT / "benchmarks" / name, newline="") as file:
         return list(csv.DictReader(file))

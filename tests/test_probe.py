@@ -4,11 +4,11 @@ tests/mutations holds the mistakes that it must catch; changes.txt the right mod
 
 import inspect
 import json
-import re
 import sys
 import warnings
 from pathlib import Path
 
+import edits
 import numpy as np
 import probe
 import pytest
@@ -18,7 +18,6 @@ from conftest import ROOT, command_line, script
 from probing import environments, run
 
 PROBE = ROOT / "scripts" / "probe.py"
-HEAD = re.compile(r"# (?P<name>[\w-]+), of: (?P<file>\w+)(?P<all> all)?(?P<more> more)?: .+")
 
 
 def run_probe(*flags, cwd) -> tuple[int, str, str]:
@@ -43,13 +42,10 @@ def probed(tmp_path, monkeypatch, capsys):
     return call
 
 
-def edited(name: str, *edits: tuple[str, str]) -> str:
-    """Text of an algorithm's file with each edit made, which must apply exactly once."""
-    text = script(name).read_text()
-    for old, new in edits:
-        assert text.count(old) == 1, f"the edit does not apply, the file has changed: {old}"
-        text = text.replace(old, new)
-    return text
+def edited(name: str, *changes: tuple[str, str, str]) -> str:
+    """Text of an algorithm's file with changes (place, fragment, what replaces it), as in tests/mutations."""
+    listed = [(place, old.split("\n"), new.split("\n")) for place, old, new in changes]
+    return edits.apply(script(name).read_text(), listed)
 
 
 def test_a_chain_of_failures_is_shown_by_its_first():
@@ -66,43 +62,28 @@ def test_a_chain_of_failures_is_shown_by_its_first():
     assert [result.explained_by for result in found] == ["", chain[0], chain[1]]
 
 
-def read_changes() -> list[dict]:
-    """Name, file, whether all checks are run, and the edits of each right modification."""
-    changes = []
-    for block in re.split(r"\n(?=# )", Path(__file__).with_name("changes.txt").read_text())[1:]:
-        head, body = block.rstrip().split("\n", 1)
-        edits = []
-        for pair in body.split("\n\n"):
-            lines = pair.split("\n")
-            edits.append(tuple("\n".join(x[1:] for x in lines if x[:1] == s) for s in "-+"))
-        changes.append(HEAD.fullmatch(head).groupdict() | {"edits": edits})
-    return changes
-
-
-def findings(file: Path, learned: bool) -> list:
-    """What the probe says about a file, without the learned checks or with them."""
+def findings(file: Path) -> list:
+    """What the probe says about a file, without the learned checks."""
     with warnings.catch_warnings(action="ignore"):
         subject = probe.open_subject(file, seed=1)
         trained = probe.run_check(subject, "trains")
         if trained.verdict != "passes":
             return [trained]
         names = [name for name in probe.CHECKS if subject.applies(name)]
-        return probe.run_all(subject, [n for n in names if learned or not n.startswith("learns-")])
+        return probe.run_all(subject, [name for name in names if not name.startswith("learns-")])
 
 
-CHANGES = read_changes()
+CHANGES = edits.read(edits.CHANGES)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change["name"])
-def test_right_modification_is_not_called_broken(change, request, tmp_path):
+def test_right_modification_is_not_called_broken(change, tmp_path):
     """Would break: a check that takes the published algorithm for the only right one, or the
     probe's own assumptions for the file's."""
-    more = request.config.getoption("more")
-    if change["more"] and not more:
-        pytest.skip("one more of its kind: pytest --more")
-    (tmp_path / "changed.py").write_text(edited(change["file"], *change["edits"]))
-    results = findings(tmp_path / "changed.py", learned=more and bool(change["all"]))
+    text = script(change["file"]).read_text()
+    (tmp_path / "changed.py").write_text(edits.apply(text, change["edits"]))
+    results = findings(tmp_path / "changed.py")
     assert not [result for result in results if result.verdict == "broken"]
     assert len({result.measured for result in results if result.verdict == "could not check"}) <= 2
     assert len({change["name"] for change in CHANGES}) == len(CHANGES) >= 20
@@ -110,9 +91,9 @@ def test_right_modification_is_not_called_broken(change, request, tmp_path):
 
 def test_question(probed, tmp_path):
     """Would break: a modification that is passed over in silence, or that fails without --strict."""
-    adam = "torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)"
-    adamw = "torch.optim.AdamW(agent.parameters(), lr=args.learning_rate, weight_decay=0.01)"
-    (tmp_path / "mine.py").write_text(edited("ppo_continuous", (adam, adamw)))
+    adam = "train", "optim.Adam(", "optim.AdamW("
+    decay = "train", "eps=1e-5", "weight_decay=0.01"
+    (tmp_path / "mine.py").write_text(edited("ppo_continuous", adam, decay))
     status, out, err = probed("mine.py", "--only", "optimiser", "gae")
     assert (status, err) == (0, "")
     assert out.startswith("mine.py: differs (1 differs, 1 passes)")
@@ -122,9 +103,7 @@ def test_question(probed, tmp_path):
 
 def test_most_likely_cause_comes_first(probed, tmp_path):
     """Would break: a list in the order of the checks alone, consequences shown as causes, text cut off."""
-    text = edited(
-        "ppo_continuous", (" * (1 - dones[t]) * advantages[t + 1]", " * advantages[t + 1]")
-    )
+    text = edited("ppo_continuous", ("compute_gae", "1 - dones", "1 - 0 * dones"))
     (tmp_path / "wrong.py").write_text(text)
     only = ("gae", "seeds", "learns-delayed-reward")
     status, out, _ = probed("wrong.py", "--only", *only)
@@ -151,28 +130,14 @@ def test_check_that_raises(probed, tmp_path):
     assert "compute_gae takes r_, values, terminateds, dones, gamma, gae_lambda" in out
 
 
-@pytest.mark.parametrize(
-    ("mistake", "check"),
-    [
-        (("terminal = terminated if args.bootstrap_truncation else done", "terminal = done"), "learns-endless-value"),
-        (("gamma * values[1:] * (1 - terminateds)", "values[1:] * (1 - terminateds)"), "learns-discounting"),
-        (("        if not self.args.norm_obs:\n", "        if True:\n"), "learns-behind-an-offset"),
-        (("            loss.backward()\n", "            (0 * loss).backward()\n"), "learns-better-action"),
-        (("            loss.backward()\n", "            (0 * loss).backward()\n"), "learns-action-of-observation"),
-        (("            loss.backward()\n", "            (0 * loss).backward()\n"), "learns-constant-value"),
-        (("            loss.backward()\n", "            (0 * loss).backward()\n"), "learns-value-of-observation"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)  # fmt: skip
-def test_learned_check_of_its_mistake(mistake, check, request, tmp_path):
+def test_learned_check_of_its_mistake(tmp_path):
     """Would break: a learned check that its own mistake passes."""
-    if check != "learns-endless-value" and not request.config.getoption("more"):
-        pytest.skip("one of them here: pytest --more")
+    mistake = "train", "terminated if args.bootstrap_truncation else done", "done"
     (tmp_path / "wrong.py").write_text(edited("ppo_continuous", mistake))
     subject = probe.open_subject(tmp_path / "wrong.py", seed=1)
     subject.suspect = True  # no need to try whether it is only slow
     assert probe.run_check(subject, "trains").verdict == "passes"
-    assert probe.run_check(subject, check).verdict == "broken"
+    assert probe.run_check(subject, "learns-endless-value").verdict == "broken"
 
 
 @pytest.mark.parametrize(
@@ -194,9 +159,9 @@ def test_bad_input(text, flags, words, tmp_path):
 
 def test_flags_of_the_file(probed, tmp_path):
     """Would break: a change behind a flag that is off by default, which no run of the probe switches on."""
-    switch = ("    env_id: str =", "    frozen: bool = False\n    env_id: str =")
-    update = "agent.obs_rms.update(obs[:-1][valid])"
-    text = edited("ppo_continuous", switch, (update, f"args.frozen or {update}"))
+    switch = "Args", "env_id: str =", "frozen: bool = False\nenv_id: str ="
+    update = "train", "agent.obs_rms.update(", "args.frozen or agent.obs_rms.update("
+    text = edited("ppo_continuous", switch, update)
     (tmp_path / "mine.py").write_text(text)
     flags = "mine.py", "--only", "observation-statistics"
     assert probed(*flags)[0] == 0
@@ -218,8 +183,8 @@ def test_what_is_no_python_file(name, words, probed, tmp_path):
 
 def test_file_that_does_not_run(probed, tmp_path):
     """Would break: forty failures in place of the one that matters."""
-    start = "    torch.set_num_threads(args.torch_threads)\n"
-    text = edited("ppo_continuous", (start, start + "    1 / 0\n"))
+    start = "torch.set_num_threads("
+    text = edited("ppo_continuous", ("train", start, f"1 / 0\n{start}"))
     (tmp_path / "wrong.py").write_text(text)
     status, out, _ = probed("wrong.py")
     assert status == 1 and "1 checks" in out and "ZeroDivisionError: division by zero" in out

@@ -426,28 +426,6 @@ def test_stopped(folder, number):
     assert [trial.state for trial in trials()] == [TrialState.COMPLETE]
 
 
-def returns_in(study: str) -> dict:
-    """Each episode's return, of every run of every trial."""
-    summaries = [json.loads(file.read_text()) for file in Path(study).glob("*/*/summary.json")]
-    return {(run["args"]["exp_name"], run["seed"]): run["eval_returns"] for run in summaries}
-
-
-@pytest.mark.slow
-def test_on_ray(folder, cluster, request):
-    """Two nodes find what this machine finds. Would break: other flags or another seed on the way to a node, results
-    that stay there."""
-    if not request.config.getoption("more"):
-        pytest.skip("sweeps go to the nodes by the same code (test_sweep.py): pytest --more")
-    search = f"--script {ALGOS}/ppo_continuous.py --env-ids Pendulum-v1 --seeds 1-2 --trials 2"
-    search += " --space 'learning-rate=log(1e-4,1e-2)'"
-    for where in ("--study here", f"--study there --workers 2 --ray {cluster}"):
-        assert "2 trials: 2 complete" in finish(start(f"{search} {where} -- {TINY}"))
-    studies = [f"sqlite:///{study}/study.db" for study in ("here", "there")]
-    here, there = [optuna.load_study(study_name="study", storage=url).trials for url in studies]
-    assert [(one.params, one.value) for one in here] == [(one.params, one.value) for one in there]
-    assert returns_in("here") == returns_in("there") and len(returns_in("here")) == 4
-
-
 def test_report_and_retest(folder, capsys, monkeypatch):
     """Would break: a command line that the script does not take or that is not the best trial's; failures that are
     hidden, end the study or are the best; a retest on the seeds of the search."""
