@@ -19,6 +19,7 @@ from pathlib import Path
 LIMITS = {"density": 10.0, "crowded": 20, "longest": 180, "branches": 36, "tricks": 0}
 CROWDED = 22  # tokens of a line
 LAYOUT = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+LAYOUT |= {getattr(tokenize, name, -1) for name in ("FSTRING_MIDDLE", "FSTRING_END")}  # of 3.12
 BRANCHES = (ast.If, ast.For, ast.While, ast.Try, ast.IfExp, ast.BoolOp, ast.comprehension)
 
 
@@ -33,7 +34,7 @@ def docstring_lines(tree: ast.Module) -> set[int]:
 
 
 def tokens_in(token: tokenize.TokenInfo) -> int:
-    """1, and for an f-string of Python 3.11 the tokens in its braces: later versions split it themselves."""
+    """1, and for an f-string in Python 3.11 those in its braces as well: later versions split it into tokens."""
     is_format = token.type == tokenize.STRING and re.match(r"[rR]?[fF]", token.string)
     if not is_format:
         return 1

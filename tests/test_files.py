@@ -1,40 +1,33 @@
-"""Each file of algos/ can be read: it stands alone, it is short however it is formatted, it packs
-nothing, and it differs from its siblings by its algorithm only."""
+"""Each file of algos/ can be read: it stands alone, it packs nothing, and it differs from its siblings by its
+algorithm only."""
 
 import ast
 import difflib
 import functools
-import io
 import json
 import random
 import re
 import shutil
-import subprocess
-import sys
-import tokenize
 from collections import defaultdict
 
 import numpy as np
 import pytest
+import readability
 import torch
 from conftest import ALGOS, ATARI, CLASSIC, EVERY, NAMES, PIXELS, ROOT, command_line, load, script
 
 FILES = sorted({path.stem for path in ALGOS.glob("*.py")} | set(EVERY))
-BUDGETS = {"ppo": 450, "dqn": 435, "dqn_atari": 503, "reinforce": 340}
-BUDGETS |= {"ppo_atari": 483, "a2c_atari": 491}  # with FIRE, the greedy evaluation, threads
-BUDGETS |= {"dqn_pixels": 457, "ppo_pixels": 457}  # honest lines; 460 where nothing is said
-TOKENS = 10.5  # a code line, on average
-VARIANTS = [  # parent, child, most changed lines, tag of each hunk, how many lines longer at most
-    ("ppo_continuous", "rpo_continuous", 20, "# RPO:", 15),
-    ("ppo_continuous", "ppo_squashed", 20, "# Squash:", 15),
-    ("ppo_continuous", "ppo_penalty", 20, "# Penalty:", 15),
-    ("ppo_continuous", "ppo_rad", 20, "# RAD:", 15),
-    ("ppo_continuous", "ppo_drac", 20, "# DrAC:", 15),
-    ("ppo_continuous", "ppo_continuous_ddp", 56, "# DDP:", 55),
-    ("ppo_continuous", "ppo_rnd", 89, "# RND:", 71),
-    ("ppo_rnd", "ppo_icm", 44, "# ICM:", 4),
-    ("ppo_atari", "ppo_atari_ddp", 58, "# DDP:", 52),
-    ("ppo_continuous", "ppo_continuous_ray", 64, "# Ray:", 63),
+VARIANTS = [  # parent, child, most changed lines, tag of each hunk
+    ("ppo_continuous", "rpo_continuous", 20, "# RPO:"),
+    ("ppo_continuous", "ppo_squashed", 20, "# Squash:"),
+    ("ppo_continuous", "ppo_penalty", 20, "# Penalty:"),
+    ("ppo_continuous", "ppo_rad", 20, "# RAD:"),
+    ("ppo_continuous", "ppo_drac", 20, "# DrAC:"),
+    ("ppo_continuous", "ppo_continuous_ddp", 56, "# DDP:"),
+    ("ppo_continuous", "ppo_rnd", 89, "# RND:"),
+    ("ppo_rnd", "ppo_icm", 44, "# ICM:"),
+    ("ppo_atari", "ppo_atari_ddp", 58, "# DDP:"),
+    ("ppo_continuous", "ppo_continuous_ray", 64, "# Ray:"),
 ]
 CHILDREN = [row[1] for row in VARIANTS[1:] if row[1] != "ppo_continuous_ray"]  # one variant runs
 OWN = {"Args", "train", "Replay"}  # what each file has its own of
@@ -69,73 +62,25 @@ MORE = {
 }
 
 
-def budget(name: str) -> int:
-    for parent, child, _, _, longer in VARIANTS:
-        if child == name:
-            return budget(parent) + longer
-    return BUDGETS.get(name, 460)
-
-
-def honest_lines(text: str) -> int:
-    """Lines as the formatter would have them, so that nothing is gained by packing."""
-    ruff = shutil.which("ruff") or shutil.which("ruff", path=ROOT.joinpath(sys.prefix, "bin"))
-    command = [ruff, "format", "--isolated", "--line-length", "100", "-"]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
-    return done.stdout.count("\n")
-
-
-def tokens_a_line(text: str) -> float:
-    layout = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
-    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    lines = [line.strip() for line in text.splitlines()]
-    code = [line for line in lines if line and line[0] != "#"]
-    return sum(token.type not in layout | {tokenize.COMMENT} for token in tokens) / len(code)
-
-
-def packed(text: str) -> list[int]:
-    """Lines that do several things in one statement, or hide what they do it for."""
-    found = set()
-    for node in ast.walk(ast.parse(text)):
-        match node:
-            case ast.Expr(ast.Tuple() | ast.BoolOp() | ast.IfExp() | ast.ListComp()):
-                found.add(node.lineno)  # open(a), open(b); ok or stop(); a() if ok else b()
-            case ast.Assign([ast.Name("_")], ast.BoolOp() | ast.IfExp()):
-                found.add(node.lineno)  # _ = ok or stop()
-            case ast.Assign([ast.Tuple()], ast.Tuple([_, _, _, *_])):
-                found.add(node.lineno)  # a, b, c = 1, 2, 3
-            case ast.Import([_, _, *_]):
-                found.add(node.lineno)
-            case ast.Call():
-                values = [*node.args, *(keyword.value for keyword in node.keywords)]
-                found |= {value.lineno for value in values if isinstance(value, ast.NamedExpr)}
-    return sorted(found)
-
-
 @pytest.fixture(params=FILES)
 def name(request):
     return request.param
 
 
-def test_length(name):
-    """Would break: a file that grows beyond what is read in ten minutes, or is packed to fit."""
-    text = script(name).read_text()
-    assert honest_lines(text) <= budget(name)
-    assert tokens_a_line(text) <= TOKENS
-    assert packed(text) == []
+def test_readability(name):
+    """Would break: a file that is packed, or a function that does not fit into a reader's head."""
+    measured = readability.measure(script(name).read_text())
+    limits = readability.LIMITS
+    assert {key: measured[key] for key in limits if measured[key] > limits[key]} == {}
 
 
-def test_budgets_of_contributing():
+def test_limits_of_contributing():
     """Would break: a limit in CONTRIBUTING.md that is not the one that is held."""
     page = (ROOT / "CONTRIBUTING.md").read_text()
-    rows = re.findall(r"^\| `(\w+).py` \| `(\w+).py` \| `(.+)` \| (\d+) \| (\d+) \|$", page, re.M)
-    rows = [(parent, child, int(most), tag, int(more)) for parent, child, tag, most, more in rows]
-    assert rows == VARIANTS
-    limits = page[page.index("| file | lines") : page.index("A new file has 460.")]
-    said = {}
-    for files, lines in re.findall(r"\| ((?:`\w+\.py`(?:, )?)+) \| (\d+)", limits):
-        said |= dict.fromkeys(re.findall(r"(\w+)\.py", files), int(lines))
-    parents = set(FILES) - {row[1] for row in VARIANTS}
-    assert said == {name: budget(name) for name in parents}
+    rows = re.findall(r"^\| `(\w+).py` \| `(\w+).py` \| `(.+)` \| (\d+) \|$", page, re.M)
+    assert [(parent, child, int(most), tag) for parent, child, tag, most in rows] == VARIANTS
+    rows = re.findall(r"^\| (\w+)\b.*\| (\d+) \|$", page, re.M)
+    assert {name: int(most) for name, most in rows} == readability.LIMITS
 
 
 def test_mistakes_of_the_page():
@@ -157,18 +102,22 @@ def test_mistakes_of_the_page():
 @pytest.mark.parametrize(
     "line",
     ["f(x), g(y)", "f(x) if x else g(y)", "x or f(x)", "_ = x or f(x)", "_ = f(x) if x else 0",
-     "a, b, c = 1, 2, 3", "f(a := 1)", "f(x=(a := 1))", "import json, os", "[f(x) for x in y]"],
+     "a, b, c = 1, 2, 3", "a |= {1: 2}", "a = b | c | {1: 2}", "f(a := 1)", "f(x=(a := 1))",
+     "import json, os", "[f(x) for x in y]"],
 )  # fmt: skip
-def test_packed_lines_are_seen(line):
-    """Would break: the measure itself; the line after is what it should have been."""
-    assert packed(f"pass\n{line}\na, b = 1, 2\n_, a = f(x) or 1\nf(x)\n") == [2]
+def test_tricks_are_seen(line):
+    """Would break: the measure itself; the lines after are what it should have been."""
+    assert readability.tricks(f"pass\n{line}\na, b = 1, 2\n_, a = f(x) or 1\nf(x)\n") == [2]
 
 
-def test_measures_of_length():
-    """Would break: a measure that packing can satisfy. 3 statements are 3 lines; 4 + 4 tokens."""
-    assert honest_lines("a = 1; b = 2; c = 3\n") == 3
-    assert honest_lines(f"f({', '.join(['number'] * 20)})\n") > 20
-    assert tokens_a_line("# nothing\na = f\n\n\nb = x + 1  # more\n") == 4
+def test_measures():
+    """Would break: a measure that counts something else. By hand: 5 + 5 + 7 + 27 tokens in four lines."""
+    text = '"""No code."""\n# nothing\ndef f():\n    for x in y:\n        a = b if x else c  # more\n    g(1'
+    text += "".join(f", {number}" for number in range(2, 11)) + ", f'{h}')\n"
+    measured = readability.measure(text)
+    assert measured["tokens"] == 5 + 5 + 7 + 27
+    assert measured["density"] == 11 and measured["crowded"] == 1
+    assert measured["longest"] == 4 and measured["branches"] == 2 and measured["tricks"] == 0
 
 
 def test_imports_nothing_of_the_repository(name):
@@ -216,7 +165,7 @@ def without_docstring(name: str) -> list[str]:
     return text.splitlines()[ast.parse(text).body[0].end_lineno :]
 
 
-@pytest.mark.parametrize(("parent", "child", "most", "tag"), [row[:4] for row in VARIANTS])
+@pytest.mark.parametrize(("parent", "child", "most", "tag"), VARIANTS)
 def test_variant_differs_by_its_change_only(parent, child, most, tag):
     """Would break: a fix made in one file and not in its sibling, a change that no tag explains."""
     old, new = without_docstring(parent), without_docstring(child)
@@ -249,7 +198,7 @@ def test_what_siblings_share_is_the_same(part):
     """Every class and function that two files have, but for the tagged ones of a variant.
     Would break: a fix made in one file and not in its sibling."""
     tags = {}
-    for parent, child, _, tag, _ in VARIANTS:
+    for parent, child, _, tag in VARIANTS:
         tags[child] = (tag, *tags.get(parent, ()))
     for group in GROUPS.get(part, [FILES]):
         texts = {name: text for name, text in parts()[part].items() if name in group}
@@ -267,12 +216,3 @@ def test_siblings_are_declared():
         declared = [name for group in groups for name in group]
         assert len(declared) == len(set(declared))
         assert set(parts()[part]) <= set(declared), part
-
-
-def test_lengths_in_the_readme():
-    """Would break: a column that was right before the last change."""
-    rows = re.findall(
-        r"\(algos/(\w+)\.py\) \|.*\| (\d+) \|$", (ROOT / "README.md").read_text(), re.M
-    )
-    lengths = {name: len(script(name).read_text().splitlines()) for name in EVERY}
-    assert {name: int(lines) for name, lines in rows} == lengths
