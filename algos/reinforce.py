@@ -1,12 +1,26 @@
-"""REINFORCE, the Monte Carlo policy gradient, with and without a baseline. The file to read first.
+"""REINFORCE, the Monte Carlo policy gradient, for Discrete actions. The file to read first.
 
     python algos/reinforce.py --env-id CartPole-v1
 
-Play whole episodes, then make every action likelier in proportion to the return that followed it:
-gradient of the mean of  log pi(a_t | s_t) * (G_t - b(s_t)),   G_t = r_t + gamma * r_t+1 + ...
-Williams 1992, Machine Learning 8:229; the baseline b(s): Sutton and Barto 2018, section 13.4.
-1. Adam in place of plain ascent; G_t - b standardised over the batch; no weight gamma^t.
-2. One episode of each environment for an update; a time limit ends it. No --track, no --compile.
+Williams 1992, Machine Learning 8:229. With a baseline: Sutton and Barto 2018, section 13.4.
+Play whole episodes with the policy pi. Then make each action more likely in proportion to the
+return that followed it: change the weights of pi by gradient ascent on the mean over all steps of
+
+    log pi(a_t | s_t) * (G_t - b(s_t)),    G_t = r_t + gamma * r_t+1 + gamma^2 * r_t+2 + ...
+
+G_t is the return from step t to the end of the episode. The baseline b is a second network, which
+learns to predict G_t. Subtracting it leaves the expected gradient as it is and makes it less
+noisy: an action becomes more likely if its return is higher than usual in that state.
+
+What differs from the textbook:
+1. Adam replaces plain gradient ascent. G_t - b(s_t) is standardised over the batch. The factor
+   gamma^t in front of the gradient is left out, as in most implementations.
+2. An update uses one episode of each parallel environment. Truncation ends an episode like
+   termination: without a bootstrap, no reward after it counts.
+
+Where to look: train(), the last function, is the algorithm. compute_returns() computes G_t, and
+reinforce_loss() is the formula above. Compared with ppo.py, this file has no --track and no
+--compile, and it scales neither observations nor rewards.
 """
 
 import argparse
@@ -15,9 +29,13 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import time
+import warnings
+from collections import deque
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -32,70 +50,123 @@ from tqdm import tqdm
 
 try:
     import envpool
-except ImportError:  # it has no build for this machine
+except ImportError:  # no wheel for this platform: Gymnasium steps the environments instead
     envpool = None
+
+# The one place for wrappers, innermost first, and for keyword arguments of gym.make, for example
+#   WRAPPERS = (gym.wrappers.TimeAwareObservation, partial(gym.wrappers.RescaleAction, ...))
+# EnvPool takes neither: with any of them Gymnasium steps the environments, in training as in
+# evaluation.
+WRAPPERS = ()
+ENV_KWARGS = {}
+
+CHECKPOINT_FORMAT = 1  # changes when this file can no longer read the checkpoints it wrote before
 
 
 @dataclass
 class Args:
-    exp_name: str = Path(__file__).stem  # name of this experiment, part of the run folder's name
+    exp_name: str = Path(__file__).stem  # name of the experiment, part of the run folder's name
     seed: int = 1  # seeds Python, NumPy, PyTorch and every environment
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto takes CUDA where there is one
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto uses CUDA if it is available
     torch_threads: int = 1  # CPU threads of PyTorch; networks this small are slower with more
-    runs_dir: str = "runs"  # the run folder is created in here
-    resume: str = ""  # run folder to continue; flags beside it replace the saved flags
-    checkpoint_frequency: int = 20_000  # steps between two checkpoints
-    eval_frequency: int = 0  # steps between two evaluations; 0 evaluates at the end only
-    eval_episodes: int = 100  # episodes of an evaluation, one in each of as many environments
-    eval_max_steps: int = 50_000  # evaluation and training cut longer episodes
-    capture_video: bool = False  # film the first 3 episodes of every evaluation
-    env_id: str = "CartPole-v1"  # a Gymnasium or EnvPool id: Box observations, Discrete actions
-    env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"  # auto: EnvPool if it has the id
-    num_envs: int = 8  # parallel environments, and episodes of an update
-    total_timesteps: int = 200_000  # steps of all environments; schedules stretch to a new total
-    learning_rate: float = 3e-3  # step size of Adam
-    anneal_lr: bool = True  # let the learning rate fall linearly to zero
+    runs_dir: str = "runs"  # parent of the run folder
+    resume: str = ""  # run folder to continue; flags given with it replace the saved ones
+    checkpoint_frequency: int = 20_000  # steps between checkpoints
+    eval_frequency: int = 0  # steps between evaluations; 0 evaluates only at the end
+    eval_episodes: int = 100  # episodes of an evaluation, each in an environment of its own
+    eval_max_steps: int = 50_000  # training and evaluations truncate longer episodes
+    capture_video: bool = False  # record the first 3 episodes of every evaluation
+    env_id: str = "CartPole-v1"  # Gymnasium or EnvPool id: Box observations, Discrete actions
+    env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"  # for training
+    num_envs: int = 8  # parallel environments; an update uses one episode of each
+    total_timesteps: int = 200_000  # steps of all environments together, as in all flags
+    learning_rate: float = 3e-3  # of Adam
+    anneal_lr: bool = True  # anneal the learning rate linearly to zero
     gamma: float = 0.99  # discount factor
-    baseline: Literal["value", "none"] = "value"  # subtracted: a value, or --norm-adv's mean alone
-    norm_adv: bool = True  # standardise the returns, less the baseline, of each batch
+    baseline: Literal["value", "none"] = "value"  # subtract the predicted return, or nothing
+    norm_adv: bool = True  # standardise the advantages of each batch
 
     def __post_init__(self):
+        may_be_zero = ("seed", "eval_frequency", "gamma")
         for name, value in asdict(self).items():
-            least = 0 if name in ("seed", "eval_frequency", "gamma") else 1e-9
-            most = 1 if name == "gamma" else 2**32 - 1
-            if type(value) in (int, float) and not least <= value <= most:
-                raise ValueError(f"--{name.replace('_', '-')} {value} is not in [{least}, {most}]")
+            flag = f"--{name.replace('_', '-')} {value}"
+            if type(value) not in (int, float):
+                continue
+            if value == 0 and name in may_be_zero:
+                continue
+            if not 0 < value < 2**32:  # NumPy's limit for seeds; excludes NaN and infinity as well
+                raise ValueError(f"{flag} must be above 0 and below 2**32")
+            if name == "gamma" and value > 1:
+                raise ValueError(f"{flag} must be at most 1")
+
+
+class DropInfo(gym.Wrapper):
+    """Discards the environment's info: vector environments fail if an entry changes its type."""
+
+    def reset(self, **kwargs):
+        obs, _ = self.env.reset(**kwargs)
+        return obs, {}
+
+    def step(self, action):
+        obs, reward, terminated, truncated, _ = self.env.step(action)
+        return obs, reward, terminated, truncated, {}
 
 
 def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir=None):
-    """Vector environment seeded seed, seed + 1, ... in NEXT_STEP mode, and its first observation.
+    """Vector environment in NEXT_STEP mode, seeded seed, seed + 1, ..., and its first observation.
 
-    The step after an episode's end is a reset row: its action is ignored, it belongs to no episode.
+    In this mode the step after an episode's end only resets the environment ("autoreset step"):
+    its action is ignored, and it belongs to no episode. The observation before it is the
+    episode's true last one.
     """
 
-    def make_env(index):
-        if video_dir is None or index >= 3 or not args.capture_video:
-            return gym.make(args.env_id)
-        env = gym.make(args.env_id, render_mode="rgb_array")
-        return gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", lambda n: n == 0)
+    def make_env(index: int):
+        records_video = video_dir is not None and index < 3
+        render_mode = {"render_mode": "rgb_array"} if records_video else {}
+        env = gym.make(args.env_id, **render_mode, **ENV_KWARGS)
+        for wrapper in WRAPPERS:  # add wrappers there: EnvPool would train without those added here
+            env = wrapper(env)
+        if records_video:
+            env = gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", lambda n: n == 0)
+        return DropInfo(env)
 
-    if backend == "auto":
-        backend = "envpool" if envpool and args.env_id in envpool.list_all_envs() else "gymnasium"
     if backend == "envpool":
-        assert envpool, "--env-backend envpool needs a package: pip install envpool"
         envs = envpool.make_gymnasium(args.env_id, num_envs=num_envs, seed=seed)
-        seed = None  # it takes seeds when it is made, and then no others
+        obs, _ = envs.reset()  # EnvPool takes seeds only when it is constructed
     else:
-        envs = gym.vector.SyncVectorEnv([lambda i=i: make_env(i) for i in range(num_envs)])
-    assert envs.metadata["autoreset_mode"] == gym.vector.AutoresetMode.NEXT_STEP
-    return envs, flatten(envs.reset(seed=seed)[0])
+        envs = gym.vector.SyncVectorEnv([partial(make_env, index) for index in range(num_envs)])
+        obs, _ = envs.reset(seed=seed)
+    if envs.metadata["autoreset_mode"] != gym.vector.AutoresetMode.NEXT_STEP:
+        raise ValueError(f"{backend} does not reset this environment in NEXT_STEP mode")
+    return envs, flatten(obs)
+
+
+def choose_backend(args: Args, evaluation: bool) -> str:
+    """EnvPool for training, as it is faster; Gymnasium for evaluations, as all results come from it.
+
+    Each only where it has the environment.
+    """
+    in_envpool = envpool is not None and args.env_id in envpool.list_all_envs()
+    only_in_envpool = in_envpool and args.env_id not in gym.registry
+    if WRAPPERS or ENV_KWARGS:
+        if args.env_backend == "envpool" or only_in_envpool:
+            raise ValueError("EnvPool takes no WRAPPERS and no ENV_KWARGS; use a Gymnasium id")
+        return "gymnasium"
+    if evaluation:
+        return "envpool" if only_in_envpool else "gymnasium"
+    if args.env_backend == "envpool" and envpool is None:
+        raise ValueError("--env-backend envpool requires a package: pip install envpool")
+    if args.env_backend == "auto":
+        return "envpool" if in_envpool else "gymnasium"
+    return args.env_backend
 
 
 def flatten(obs) -> np.ndarray:
-    """(n, ...), or a dictionary of such in the order of its keys, to (n, obs_dim) float32."""
+    """Observations (n, ...), or a dictionary of them in the order of its keys, as (n, obs_dim)."""
     if isinstance(obs, dict):
         return np.concatenate([flatten(obs[key]) for key in sorted(obs)], axis=1)
-    assert isinstance(obs, np.ndarray), "a Tuple of observations; FlattenObservation wraps it"
+    if isinstance(obs, tuple):
+        raise ValueError("Tuple observations: add gym.wrappers.FlattenObservation to WRAPPERS")
     return obs.reshape(len(obs), -1).astype(np.float32)
 
 
@@ -108,33 +179,41 @@ def layer_init(layer: nn.Linear, std: float = 2**0.5) -> nn.Linear:
 class Agent(nn.Module):
     """Categorical policy, and a value network for the baseline."""
 
-    def __init__(self, obs_dim: int, action_space, args: Args):
+    def __init__(self, obs_dim: int, action_space: gym.spaces.Discrete, args: Args):
         super().__init__()
-
-        def mlp(out_dim, std):
-            first, second = layer_init(nn.Linear(obs_dim, 64)), layer_init(nn.Linear(64, 64))
-            last = layer_init(nn.Linear(64, out_dim), std)
-            return nn.Sequential(first, nn.SiLU(), second, nn.SiLU(), last)
-
         self.args = args
-        self.actor = mlp(int(action_space.n), std=0.01)
-        self.critic = mlp(1, std=1.0)
+        self.actor = self.mlp(obs_dim, int(action_space.n), std=0.01)
+        self.critic = self.mlp(obs_dim, 1, std=1.0)
+
+    def mlp(self, in_dim: int, out_dim: int, std: float) -> nn.Sequential:
+        """Two hidden layers; `std` is the gain of the last layer's orthogonal initialisation."""
+        return nn.Sequential(
+            layer_init(nn.Linear(in_dim, 64)),
+            nn.SiLU(),
+            layer_init(nn.Linear(64, 64)),
+            nn.SiLU(),
+            layer_init(nn.Linear(64, out_dim), std),
+        )
 
     def get_value(self, x):
         return self.critic(x).squeeze(-1)  # (..., obs_dim) -> (...)
 
     def get_action(self, x, action=None):
-        policy = Categorical(logits=self.actor(x), validate_args=False)
+        """x (n, obs_dim) -> action, logprob and entropy, each (n,)."""
+        logits = self.actor(x)
+        policy = Categorical(logits=logits, validate_args=False)  # train() checks for NaN itself
         if action is None:
             action = policy.sample()
-        return action, policy.log_prob(action), policy.entropy()  # x (n, obs_dim) -> each (n,)
+        logprob = policy.log_prob(action)
+        entropy = policy.entropy()
+        return action, logprob, entropy
 
-    def to_env(self, action):
+    def to_env(self, action) -> np.ndarray:
         return action.cpu().numpy()
 
 
 def compute_returns(rewards, gamma: float):
-    """G_t = r_t + gamma * G_t+1, (T, N) like the rewards, which are 0 after an episode's end."""
+    """Returns G_t = r_t + gamma * G_t+1 (T, N) of rewards (T, N), which are 0 after an episode."""
     returns = rewards.clone()
     for t in reversed(range(len(rewards) - 1)):
         returns[t] += gamma * returns[t + 1]
@@ -142,199 +221,357 @@ def compute_returns(rewards, gamma: float):
 
 
 def reinforce_loss(agent: Agent, args: Args, x, action, target):
-    """Loss of a batch of tensors (rows, ...), and [policy_loss, value_loss, entropy]."""
+    """Loss of a batch of tensors (n, ...) with the returns as target, and its metrics by name."""
     _, logprob, entropy = agent.get_action(x, action)
     value = agent.get_value(x)
     assert logprob.shape == value.shape == target.shape
-    advantage = target - value.detach() if args.baseline == "value" else target
-    if args.norm_adv and len(target) > 1:
+
+    # How much better than expected the return was
+    advantage = target
+    if args.baseline == "value":
+        advantage = target - value.detach()  # the policy loss must not train the critic
+    if args.norm_adv and len(target) > 1:  # a single sample has no standard deviation
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+
+    # An optimizer minimises, so the objective gets a minus sign
     policy_loss = -(logprob * advantage).mean()
+
+    # The critic learns with --baseline none as well, but nothing uses it then
     value_loss = 0.5 * ((value - target) ** 2).mean()
-    loss = policy_loss + value_loss  # a weight would do nothing: no shared layers, and Adam
-    return loss, torch.stack([policy_loss, value_loss, entropy.mean()]).detach()
+
+    # No coefficient: the networks share no weights, and Adam ignores the scale of a loss
+    loss = policy_loss + value_loss
+    metrics = {
+        "losses/policy_loss": policy_loss,
+        "losses/value_loss": value_loss,
+        "losses/entropy": entropy.mean(),
+    }
+    return loss, metrics
 
 
-def update(agent: Agent, optimizer, args: Args, batch, loss_fn=reinforce_loss):
-    """One step on reinforce_loss's tensors (rows, ...), whole episodes; its metrics (3,)."""
-    loss, metrics = loss_fn(agent, args, *batch)
+def update(agent: Agent, optimizer, args: Args, batch: dict) -> dict:
+    """A gradient step on a batch of tensors (samples, ...); metrics by name."""
+    loss, metrics = reinforce_loss(agent, args, **batch)
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    return metrics
+    return {name: metric.item() for name, metric in metrics.items()}
+
+
+def check_finite(agent: Agent, obs, rewards, scalars: dict, global_step: int, saved_step: int):
+    """Exit if there is a NaN or an infinity: obs (T + 1, N, obs_dim), rewards (T, N), weights."""
+    numbers = {
+        "observations": obs,
+        "rewards": torch.from_numpy(rewards),
+        "losses": torch.tensor(list(scalars.values())),
+        "weights": nn.utils.parameters_to_vector(agent.parameters()),
+    }
+    for name, tensor in numbers.items():
+        is_finite = tensor.isfinite()
+        if not is_finite.all():
+            where = name
+            if name in ("observations", "rewards"):
+                _, env, *_ = (~is_finite).nonzero()[0]
+                where = f"{name} of environment {env}"
+            checkpoint = f"the last checkpoint is at step {saved_step}"
+            sys.exit(f"NaN or infinity in the {where} before step {global_step}; {checkpoint}")
 
 
 @torch.inference_mode()
-def evaluate(agent: Agent, envs, obs):
-    """Raw return of each environment's first episode, by the policy's mode."""
+def evaluate(agent: Agent, envs, obs) -> np.ndarray:
+    """Raw return of each environment's first episode, with greedy actions."""
     returns = np.zeros(envs.num_envs)
     running = np.ones(envs.num_envs, bool)
     for _ in range(agent.args.eval_max_steps):
-        x = torch.from_numpy(flatten(obs)).to(agent.actor[0].weight.device)
-        obs, reward, terminated, truncated, _ = envs.step(agent.to_env(agent.actor(x).argmax(-1)))
+        x = torch.from_numpy(obs).to(agent.actor[0].weight.device)
+        action = agent.to_env(agent.actor(x).argmax(-1))
+        obs, reward, terminated, truncated, _ = envs.step(action)
+        obs = flatten(obs)
         returns += np.where(running, reward, 0.0)
         running &= ~(terminated | truncated)
         if not running.any():
             break
     if running.any():
-        print(f"{running.sum()} episodes cut: longer than --eval-max-steps", file=sys.stderr)
+        print(f"{running.sum()} episodes truncated at --eval-max-steps", file=sys.stderr)
     envs.close()
     return returns
 
 
 def write(path: Path, content):
-    """Aside, then moved: a kill at any moment leaves the old file or the new one, whole."""
-    aside = path.with_suffix(".tmp")
+    """Write atomically: a killed process leaves the old file or the new one, never half of one."""
+    partial_path = path.with_suffix(".tmp")
     if path.suffix == ".pt":
-        torch.save(content, aside)
+        torch.save(content, partial_path)
     else:
-        aside.write_text(json.dumps(content, indent=2) + "\n")
-    os.replace(aside, path)
+        partial_path.write_text(json.dumps(content, indent=2) + "\n")
+    os.replace(partial_path, path)
 
 
-def load_checkpoint(run_dir) -> dict:
-    """The run's checkpoint, read as data: nothing in it can run code."""
+def load_checkpoint(run_dir: str) -> dict:
+    """The checkpoint of a run. It is loaded as data, so that it cannot execute code."""
     try:
         saved = torch.load(Path(run_dir, "checkpoint.pt"), map_location="cpu", weights_only=True)
-        assert saved["algo"] == Path(__file__).stem, f"it is of {saved['algo']}.py"
-        return saved | {"args": asdict(Args(**saved["args"])) | {"resume": run_dir}}
+        if saved["algo"] != Path(__file__).stem:
+            raise ValueError(f"it was written by {saved['algo']}.py")
+        file_format = saved.get("format", 1)  # checkpoints without the number are of format 1
+        if file_format != CHECKPOINT_FORMAT:
+            raise ValueError(f"format {file_format}; this file reads format {CHECKPOINT_FORMAT}")
+        args = Args(**saved["args"])  # flags that are newer than the run get their defaults
+        args.resume = run_dir  # so that train(args) continues the run
+        saved["args"] = asdict(args)
+        return saved
     except Exception as error:
-        sys.exit(f"--resume {run_dir} is no run folder of this file: {error!r:.120}")
+        sys.exit(f"--resume {run_dir} is not a run folder of this file: {error!r:.120}")
 
 
-def train(args: Args, stop=()) -> dict:
-    """Train and evaluate; the content of summary.json. A signal's number in stop: save and end."""
-    device = args.device.replace("auto", "cuda" if torch.cuda.is_available() else "cpu")
-    if not getattr(torch, device).is_available():
-        sys.exit(f"--device {device} is not there; take --device auto")
-    torch.set_num_threads(args.torch_threads)
-    started = time.time()
-    saved = load_checkpoint(args.resume) if args.resume else None
-    global_step = saved["global_step"] if saved else 0
-    if saved:
-        started -= saved["wall_time_s"]
-        if global_step >= args.total_timesteps:
-            sys.exit(f"--resume {args.resume} is at step {global_step}: more --total-timesteps")
-        if args.env_id != saved["args"]["env_id"]:
-            sys.exit(f"--resume {args.resume}: env_id must stay {saved['args']['env_id']}")
-    seed = (args.seed + global_step) % 2**32  # a resumed run differs from an unbroken one
+def check_resume(args: Args, saved: dict):
+    """Exit if the flags contradict the checkpoint."""
+    if saved["global_step"] >= args.total_timesteps:
+        at_step = f"--resume {args.resume} is at step {saved['global_step']}"
+        sys.exit(f"{at_step} and has ended; raise --total-timesteps to continue it")
+    env_id = saved["args"]["env_id"]
+    if args.env_id != env_id:  # the weights are for that environment
+        sys.exit(f"--resume {args.resume}: env_id must stay {env_id}")
+
+
+def open_envs(args: Args, env_seed: int, global_step: int):
+    """Training environments, their first observation, and the backend of the evaluations."""
+    try:
+        backend = choose_backend(args, evaluation=False)
+        eval_backend = choose_backend(args, evaluation=True)
+        eval_envs, _ = make_envs(args, eval_backend, 1, env_seed)  # fail now, not after training
+        eval_envs.close()
+        envs, obs = make_envs(args, backend, args.num_envs, env_seed + global_step)
+    except (gym.error.Error, ImportError, ValueError) as error:
+        sys.exit(f"--env-id {args.env_id}: {error}")
+    obs_space = envs.single_observation_space
+    obs_spaces = [obs_space]
+    if isinstance(obs_space, gym.spaces.Dict):
+        obs_spaces = obs_space.values()
+    for space in obs_spaces:
+        if not isinstance(space, gym.spaces.Box):
+            sys.exit(f"--env-id {args.env_id}: {space} observations; add a wrapper to WRAPPERS")
+    action_space = envs.single_action_space
+    refused = f"--env-id {args.env_id}: {action_space} actions"
+    if not isinstance(action_space, gym.spaces.Discrete):
+        sys.exit(f"{refused}; ppo_continuous.py takes Box ones")
+    if action_space.start != 0:  # the policy's actions are 0, 1, ..., n - 1
+        sys.exit(f"{refused} do not start at 0; add a wrapper to WRAPPERS")
+    return envs, obs, eval_backend
+
+
+def open_run(args: Args, device: str, global_step: int):
+    """Run folder, the record of the run that goes into all its files, and TensorBoard's writer."""
+    name = f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
+    name = name.replace("/", "-").replace(":", "-")
+    run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, name)
+    run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
+    script = run_dir / Path(__file__).name
+    if script.resolve() != Path(__file__).resolve():
+        shutil.copy(__file__, script)
+    git = ["git", "-C", Path(__file__).resolve().parent, "describe", "--always", "--dirty"]
+    try:
+        commit = subprocess.run(git, capture_output=True, text=True).stdout.strip()
+    except OSError:  # git is not installed
+        commit = ""
+    record = {
+        "algo": Path(__file__).stem,
+        "format": CHECKPOINT_FORMAT,
+        "env_id": args.env_id,
+        "seed": args.seed,
+        "device": device,
+        "total_timesteps": args.total_timesteps,
+        "args": asdict(args),
+        "commit": commit or "unknown",
+        "versions": {
+            "torch": str(torch.__version__),
+            "numpy": np.__version__,
+            "gymnasium": gym.__version__,
+            "envpool": envpool.__version__ if envpool else None,
+        },
+    }
+    write(run_dir / "config.json", record)
+    # purge_step hides what an interrupted run logged after its last checkpoint
+    writer = SummaryWriter(run_dir, purge_step=global_step + 1)
+    writer.add_text("config", f"```\n{json.dumps(record, indent=2)}\n```", global_step)
+    return run_dir, record, writer
+
+
+def summarize(record: dict, train_returns, eval_returns: np.ndarray) -> dict:
+    """What train() returns and summary.json holds; train_returns are the last 100 at most."""
+    return {
+        **record,
+        "train_return_last100": float(np.mean(train_returns)) if train_returns else None,
+        "eval_episodes": len(eval_returns),
+        "eval_returns": eval_returns.tolist(),
+        "eval_return_mean": eval_returns.mean(),
+        "eval_return_std": eval_returns.std(),
+    }
+
+
+def choose_device(args: Args) -> str:
+    device = args.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if not getattr(torch, device).is_available():  # torch.cpu, torch.cuda or torch.mps
+        sys.exit(f"--device {device} is not available; use --device auto")
+    return device
+
+
+def seed_everything(seed: int):
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
-    env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30, which training never reaches
-    eval_backend = "gymnasium" if args.env_id in gym.registry else "auto"
-    try:
-        make_envs(args, eval_backend, 1, env_seed)  # the run ends by them: if they fail, then now
-        envs, next_obs = make_envs(args, args.env_backend, args.num_envs, env_seed + global_step)
-    except (gym.error.Error, ImportError, AssertionError) as error:
-        sys.exit(f"--env-id {args.env_id}: {error}")
-    parts = getattr(envs.single_observation_space, "spaces", {"obs": envs.single_observation_space})
-    for name, space in {**parts, "action": envs.single_action_space}.items():
-        kind = "Discrete" if name == "action" else "Box"
-        if not isinstance(space, getattr(gym.spaces, kind)) or getattr(space, "start", 0) != 0:
-            sys.exit(f"--env-id: {name} {space}, no plain {kind}: wrap it; Box: ppo_continuous.py")
+
+
+def train(args: Args, signals=()) -> dict:
+    """Train, evaluate, and return the summary.
+
+    A signal handler may append to the list `signals`: the run then saves a checkpoint and exits.
+    """
+    # Set up
+    device = choose_device(args)
+    torch.set_num_threads(args.torch_threads)
+    started = time.time()
+    global_step = 0
+    if args.resume:
+        saved = load_checkpoint(args.resume)
+        check_resume(args, saved)
+        global_step = saved["global_step"]
+        started -= saved["wall_time_s"]
+    seed_everything((args.seed + global_step) % 2**32)  # a resumed run draws other numbers
+    env_seed = args.seed * 10_007 % 2**30  # environment i gets env_seed + i; evaluations add 2**30
+    envs, next_obs, eval_backend = open_envs(args, env_seed, global_step)
     agent = Agent(next_obs.shape[1], envs.single_action_space, args).to(device)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, fused=True)
-    if saved:
+    if args.resume:
         agent.load_state_dict(saved["agent"])
-        constants = {"param_groups": optimizer.state_dict()["param_groups"]}  # as the flags say
-        optimizer.load_state_dict(saved["optimizer"] | constants)
-    name = f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
-    run_dir = Path(args.resume or Path(args.runs_dir, name.replace("/", "-").replace(":", "-")))
-    run_dir.mkdir(parents=True, exist_ok=bool(saved))
-    shutil.copy(__file__, run_dir)
-    git = f"git -C '{Path(__file__).resolve().parent}' describe --always --dirty 2>/dev/null"
-    run = {"algo": Path(__file__).stem, "env_id": args.env_id, "seed": args.seed, "device": device}
-    run |= {"total_timesteps": args.total_timesteps, "args": asdict(args)}
-    run["commit"] = os.popen(git).read().strip() or "unknown"
-    run["versions"] = {m.__name__: str(m.__version__) for m in (torch, np, gym, envpool) if m}
-    write(run_dir / "config.json", run)
-    writer = SummaryWriter(run_dir, purge_step=global_step + 1)
-    writer.add_text("config", f"```\n{json.dumps(run, indent=2)}\n```", global_step)
-    returns100 = []  # of the last 100 episodes
-    paces = []  # (steps, seconds) of the iterations; the first warms up
+        moments = saved["optimizer"]["state"]  # the hyperparameters come from the flags
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
+    run_dir, record, writer = open_run(args, device, global_step)
+
+    recent_returns = deque(maxlen=100)  # of the last 100 episodes
+    timings = []  # (steps, seconds) of each iteration
     saved_step = global_step
-    look = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
-    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=look, disable=None)
-    while global_step < args.total_timesteps and not (stop and saved_step):  # saves first
+    layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
+    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=None)
+
+    while global_step < args.total_timesteps:
         first_step = global_step
         iteration_started = time.perf_counter()
-        fraction = 1 - global_step / args.total_timesteps if args.anneal_lr else 1.0
-        optimizer.param_groups[0]["lr"] = fraction * args.learning_rate
+        learning_rate = args.learning_rate
+        if args.anneal_lr:
+            learning_rate *= 1 - global_step / args.total_timesteps
+        optimizer.param_groups[0]["lr"] = learning_rate
 
-        # Rollout: an episode of each, whoever is done plays on, unseen; a NaN is seen after the update
-        obs = flatten(envs.reset()[0])
-        steps = []
+        # Rollout: one episode of each environment. Those whose episode has ended are stepped
+        # further, until the last episode has ended as well, but these steps are not used.
+        obs = []
+        actions = []
+        rewards = []
+        valids = []  # False for the steps after the episode
+        next_obs, _ = envs.reset()
+        next_obs = flatten(next_obs)
         running = np.ones(args.num_envs, bool)
-        while running.any() and len(steps) < args.eval_max_steps:
+        while running.any() and len(obs) < args.eval_max_steps:
             with torch.inference_mode():
-                action, *_ = agent.get_action(torch.from_numpy(obs).to(device).nan_to_num(0, 0, 0))
-            next_obs, reward, terminated, truncated, _ = envs.step(agent.to_env(action))
-            steps.append((obs, agent.to_env(action), np.where(running, reward, 0.0), running))
-            obs = flatten(next_obs)
+                x = torch.from_numpy(next_obs).to(device)
+                # Sampling would fail at a NaN or an infinity; check_finite() reports them below
+                x = x.nan_to_num(nan=0, posinf=0, neginf=0)
+                action, _, _ = agent.get_action(x)
+            action = agent.to_env(action)
+            obs.append(next_obs)
+            actions.append(action)
+            valids.append(running)
+            next_obs, reward, terminated, truncated, _ = envs.step(action)
+            next_obs = flatten(next_obs)
+            rewards.append(np.where(running, reward, 0.0))
             running = running & ~(terminated | truncated)
 
-        # Update, on all rows of the episodes: (T, N, ...) -> (rows, ...)
-        obs, actions, rewards, valid = [torch.from_numpy(np.stack(part)) for part in zip(*steps)]
-        global_step += int(valid.sum())
-        batch = (obs, actions, compute_returns(rewards.float(), args.gamma))
-        batch = [tensor[valid].to(device) for tensor in batch]
-        metrics = update(agent, optimizer, args, batch).tolist()
-        if not nn.utils.parameters_to_vector(agent.parameters()).isfinite().all():
-            sys.exit(f"non-finite numbers before step {global_step}; saved {saved_step}: {run_dir}")
+        # Returns. The lists of T arrays (N, ...) become arrays (T, N, ...)
+        obs = torch.from_numpy(np.stack(obs))
+        actions = torch.from_numpy(np.stack(actions))
+        rewards = np.stack(rewards)
+        valids = np.stack(valids)
+        returns = compute_returns(torch.from_numpy(rewards).float(), args.gamma)
+        global_step += int(valids.sum())
+
+        # Update on all steps of the episodes: (T, N, ...) -> (samples, ...)
+        b_valid = torch.from_numpy(valids)
+        batch = {
+            "x": obs[b_valid].to(device),
+            "action": actions[b_valid].to(device),
+            "target": returns[b_valid].to(device),
+        }
+        scalars = update(agent, optimizer, args, batch)
+        check_finite(agent, obs, rewards, scalars, global_step, saved_step)
 
         # Log
-        paces.append((global_step - first_step, time.perf_counter() - iteration_started))
-        sps = float(np.divide(*np.sum(paces[1:] or paces, axis=0)))
-        scalars = dict(zip(("losses/policy_loss", "losses/value_loss", "losses/entropy"), metrics))
-        scalars |= {"charts/learning_rate": fraction * args.learning_rate, "charts/SPS": sps}
-        returns100 = (returns100 + rewards.sum(0).tolist())[-100:]
-        bar.postfix = f"return {np.mean(returns100):.1f}, SPS {sps:.0f}"
-        scalars["charts/episodic_return"] = rewards.sum(0).mean().item()
-        scalars["charts/episodic_length"] = valid.sum(0).float().mean().item()
-        for key, value in scalars.items():
-            writer.add_scalar(key, value, global_step)
+        seconds = time.perf_counter() - iteration_started
+        timings.append((global_step - first_step, seconds))
+        steps, seconds = np.sum(timings[1:] or timings, axis=0)  # without the warm-up
+        sps = float(steps / seconds)
+        episode_returns = rewards.sum(0)
+        episode_lengths = valids.sum(0)
+        scalars["charts/learning_rate"] = learning_rate
+        scalars["charts/SPS"] = sps
+        scalars["charts/episodic_return"] = episode_returns.mean()
+        scalars["charts/episodic_length"] = episode_lengths.mean()
+        recent_returns.extend(episode_returns.tolist())
+        bar.postfix = f"return {np.mean(recent_returns):.1f}, SPS {sps:.0f}"
+        for name, value in scalars.items():
+            writer.add_scalar(name, value, global_step)
         bar.update(min(global_step, args.total_timesteps) - bar.n)
 
-        # Evaluate and save
-        over = global_step >= args.total_timesteps
+        # Evaluate
+        finished = global_step >= args.total_timesteps
         every = args.eval_frequency or args.total_timesteps
-        if over or global_step // every > first_step // every:
-            bar.set_description("evaluation ")
-            film = run_dir / f"videos/step-{global_step}"
-            eval_envs = make_envs(args, eval_backend, args.eval_episodes, env_seed + 2**30, film)
-            returns = evaluate(agent, *eval_envs)
-            writer.add_scalar("eval/episodic_return", returns.mean(), global_step)
+        if finished or global_step // every > first_step // every:
+            bar.set_description_str("evaluation ")
+            video_dir = run_dir / f"videos/step-{global_step}" if args.capture_video else None
+            eval_seed = env_seed + 2**30
+            envs_and_obs = make_envs(args, eval_backend, args.eval_episodes, eval_seed, video_dir)
+            eval_returns = evaluate(agent, *envs_and_obs)
+            writer.add_scalar("eval/episodic_return", eval_returns.mean(), global_step)
         writer.flush()
-        state = {"global_step": global_step, "wall_time_s": time.time() - started, "sps": sps}
-        if over:
-            summary = run | state | {"train_return_last100": np.mean(returns100)}
-            summary |= {"eval_episodes": args.eval_episodes, "eval_returns": returns.tolist()}
-            summary |= {"eval_return_mean": returns.mean(), "eval_return_std": returns.std()}
+
+        # Save
+        record["global_step"] = global_step
+        record["wall_time_s"] = time.time() - started
+        record["sps"] = sps
+        if finished:
+            summary = summarize(record, recent_returns, eval_returns)
             write(run_dir / "summary.json", summary)
-        if over or stop or global_step - saved_step >= args.checkpoint_frequency:
-            state |= {"agent": agent.state_dict(), "optimizer": optimizer.state_dict()}
-            write(run_dir / "checkpoint.pt", run | state)
+        interrupted = bool(signals)
+        if finished or interrupted or global_step - saved_step >= args.checkpoint_frequency:
+            state = {"agent": agent.state_dict(), "optimizer": optimizer.state_dict()}
+            write(run_dir / "checkpoint.pt", {**record, **state})
             saved_step = global_step
-            if bar.disable:  # there is no terminal
+            if bar.disable:  # no terminal: print a line instead
                 print(f"step {global_step}/{args.total_timesteps}, {bar.postfix}", flush=True)
         bar.set_description_str(f"saved {saved_step} ")
+        if interrupted:
+            break
+
     for resource in (bar, envs, writer):
         resource.close()
-    if global_step < args.total_timesteps:
-        print(f"stopped at step {global_step}; go on with --resume {run_dir}", file=sys.stderr)
-        sys.exit(128 + stop[0])
-    print(f"{run_dir}: evaluation {returns.mean():.1f} +- {returns.std():.1f}")
+    if not finished:
+        print(f"stopped at step {global_step}; continue with --resume {run_dir}", file=sys.stderr)
+        sys.exit(128 + signals[0])
+    print(f"{run_dir}: evaluation {eval_returns.mean():.1f} +- {eval_returns.std():.1f}")
     return summary
 
 
 if __name__ == "__main__":
-    gym.logger.min_level = gym.logger.ERROR
-    first_look = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    first_look.add_argument("--resume")
-    resume = first_look.parse_known_args()[0].resume  # its arguments are the defaults
-    args = tyro.cli(Args, default=Args(**load_checkpoint(resume)["args"]) if resume else Args())
-    stop = []
+    # EnvPool declares float64 bounds, and Gymnasium warns that it stores them as float32
+    warnings.filterwarnings("ignore", ".*precision lowered by casting")
+    # The defaults of a resumed run are its saved arguments, so --resume is parsed first
+    first_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first_parser.add_argument("--resume")
+    resume = first_parser.parse_known_args()[0].resume
+    defaults = Args(**load_checkpoint(resume)["args"]) if resume else Args()
+    args = tyro.cli(Args, default=defaults)
+    signals = []
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: stop.append(number))
-    train(args, stop)
+        signal.signal(number, lambda number, frame: signals.append(number))
+    train(args, signals)

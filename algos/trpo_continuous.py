@@ -2,10 +2,31 @@
 
     python algos/trpo_continuous.py --env-id HalfCheetah-v5
 
-Schulman et al.: TRPO 2015, arXiv:1502.05477; GAE 2016, arXiv:1506.02438. Deviations from them:
-1. Adam learns the values; Fisher products take all rows; observations and rewards are scaled.
-2. A time limit is no terminal state: a truncated episode bootstraps from its last observation.
-RL-Zoo's settings for sb3-contrib on MuJoCo. No --track, --compile, --activation, --norm-obs, --anneal-lr.
+TRPO: Schulman et al. 2015, arXiv:1502.05477. GAE: Schulman et al. 2016, arXiv:1506.02438.
+An update changes the policy as much as a limit on its KL divergence allows (TRPO eq. 14):
+
+    maximise    mean of ratio * advantage,  where ratio = new policy(action) / old policy(action)
+    subject to  mean of KL(old policy || new policy) <= max_kl
+
+update_policy() solves this in four parts, which are TRPO's appendix C:
+1. Natural gradient: the best direction is F^-1 g, where g is the gradient of the objective and F,
+   the Fisher matrix, is the Hessian of the mean KL.
+2. Conjugate gradient: F has a row for each weight and is too large to invert. This method solves
+   F s = g from products F v alone, and fisher_product() computes them without F.
+3. KL: a step s changes the policy by a mean KL of about 0.5 s^T F s, so the length of s follows
+   from the limit.
+4. Line search: 1 is exact only for a linear objective and 3 for a quadratic KL. So the step is
+   shortened until the objective improves and the KL itself is within the limit. If none of
+   ten steps achieves both, the policy stays as it was.
+
+What differs from the papers:
+1. Adam trains the critic, on the mean squared error. The GAE paper uses a trust region here too.
+2. Fisher products use all samples (paper: a part of them), and F is damped.
+3. Observations are standardised by running statistics, which are updated after each rollout, so
+   that the first one sees raw observations. Rewards are scaled, and advantages standardised.
+4. Truncation is not termination: a truncated episode bootstraps from its last observation.
+The defaults are those of RL Baselines3 Zoo for the TRPO of sb3-contrib on MuJoCo. Compared with
+ppo_continuous.py, this file has no --track, --compile, --activation, --norm-obs and --anneal-lr.
 """
 
 import argparse
@@ -14,9 +35,12 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import time
+import warnings
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -31,87 +55,149 @@ from tqdm import tqdm
 
 try:
     import envpool
-except ImportError:  # it has no build for this machine
+except ImportError:  # no wheel for this platform: Gymnasium steps the environments instead
     envpool = None
+
+# The one place for wrappers, innermost first, and for keyword arguments of gym.make, for example
+#   WRAPPERS = (gym.wrappers.TimeAwareObservation, partial(gym.wrappers.RescaleAction, ...))
+# EnvPool takes neither: with any of them Gymnasium steps the environments, in training as in
+# evaluation.
+WRAPPERS = ()
+ENV_KWARGS = {}
+
+CHECKPOINT_FORMAT = 1  # changes when this file can no longer read the checkpoints it wrote before
 
 
 @dataclass
 class Args:
-    exp_name: str = Path(__file__).stem  # name of this experiment, part of the run folder's name
+    exp_name: str = Path(__file__).stem  # name of the experiment, part of the run folder's name
     seed: int = 1  # seeds Python, NumPy, PyTorch and every environment
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto takes CUDA where there is one
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto uses CUDA if it is available
     torch_threads: int = 1  # CPU threads of PyTorch; networks this small are slower with more
-    runs_dir: str = "runs"  # the run folder is created in here
-    resume: str = ""  # run folder to continue; flags beside it replace the saved flags
-    checkpoint_frequency: int = 20_000  # steps between two checkpoints
-    eval_frequency: int = 0  # steps between two evaluations; 0 evaluates at the end only
-    eval_episodes: int = 100  # episodes of an evaluation, one in each of as many environments
-    eval_max_steps: int = 50_000  # an evaluation cuts longer episodes
-    capture_video: bool = False  # film the first 3 episodes of every evaluation
-    env_id: str = "BipedalWalker-v3"  # a Gymnasium or EnvPool id with Box observations and actions
-    env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"  # auto: EnvPool if it has the id
+    runs_dir: str = "runs"  # parent of the run folder
+    resume: str = ""  # run folder to continue; flags given with it replace the saved ones
+    checkpoint_frequency: int = 20_000  # steps between checkpoints
+    eval_frequency: int = 0  # steps between evaluations; 0 evaluates only at the end
+    eval_episodes: int = 100  # episodes of an evaluation, each in an environment of its own
+    eval_max_steps: int = 50_000  # an evaluation truncates longer episodes
+    capture_video: bool = False  # record the first 3 episodes of every evaluation
+    env_id: str = "BipedalWalker-v3"  # Gymnasium or EnvPool id with Box observations and actions
+    env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"  # for training
     num_envs: int = 16  # parallel environments
-    total_timesteps: int = 1_000_000  # steps of all environments
-    learning_rate: float = 1e-3  # step size of Adam, for the values
+    total_timesteps: int = 1_000_000  # steps of all environments together, as in all flags
+    learning_rate: float = 1e-3  # of Adam, which trains the critic
     num_steps: int = 128  # steps of each environment in a rollout
     gamma: float = 0.99  # discount factor
     gae_lambda: float = 0.95  # lambda of generalized advantage estimation
-    num_minibatches: int = 16  # minibatches of an epoch
-    update_epochs: int = 20  # passes over a rollout to learn its values
-    init_std: float = 1.0  # standard deviation of the action at the start
-    norm_reward: bool = True  # divide rewards by the discounted return's deviation, clip to +-10
+    num_minibatches: int = 16  # minibatches of the critic per epoch
+    update_epochs: int = 20  # passes of the critic over a rollout
+    init_std: float = 1.0  # initial standard deviation of the policy
+    norm_reward: bool = True  # divide rewards by the discounted return's standard deviation
     norm_adv: bool = True  # standardise the advantages of a rollout
-    max_kl: float = 0.01  # delta, the largest mean KL between the policies before and after a step
-    cg_steps: int = 25  # steps of the conjugate gradient method, at most
-    cg_damping: float = 0.1  # is added to the diagonal of the Fisher matrix
+    max_kl: float = 0.01  # delta, the limit of the mean KL between old and new policy
+    cg_steps: int = 25  # most iterations of the conjugate gradient method
+    cg_damping: float = 0.1  # added to the diagonal of the Fisher matrix
 
     def __post_init__(self):
+        fractions = ("gamma", "gae_lambda")
+        may_be_zero = ("seed", "eval_frequency", *fractions)
         for name, value in asdict(self).items():
-            least = 0 if name in ("seed", "eval_frequency", "gamma", "gae_lambda") else 1e-9
-            most = 1 if name in ("gamma", "gae_lambda") else 2**32 - 1
-            if type(value) in (int, float) and not least <= value <= most:
-                raise ValueError(f"--{name.replace('_', '-')} {value} is not in [{least}, {most}]")
+            flag = f"--{name.replace('_', '-')} {value}"
+            if type(value) not in (int, float):
+                continue
+            if value == 0 and name in may_be_zero:
+                continue
+            if not 0 < value < 2**32:  # NumPy's limit for seeds; excludes NaN and infinity as well
+                raise ValueError(f"{flag} must be above 0 and below 2**32")
+            if name in fractions and value > 1:
+                raise ValueError(f"{flag} must be at most 1")
         batch_size = self.num_envs * self.num_steps
-        if self.num_steps < 2 or batch_size > self.total_timesteps:
-            raise ValueError("--num-steps: at least 2; x --num-envs within --total-timesteps")
+        batch = f"{batch_size} steps (--num-envs {self.num_envs} x --num-steps {self.num_steps})"
+        if self.num_steps < 2:  # with 1, all steps of a rollout could be autoreset steps
+            raise ValueError(f"--num-steps {self.num_steps} must be at least 2")
+        if batch_size > self.total_timesteps:
+            total = f"--total-timesteps {self.total_timesteps}"
+            raise ValueError(f"{total} is less than one rollout of {batch}. Lower --num-envs")
         if batch_size % self.num_minibatches or batch_size == self.num_minibatches:
-            raise ValueError(f"--num-minibatches must cut {batch_size} steps in equal parts of 2+")
+            # Minibatches of a single sample are refused as in ppo_continuous.py
+            wrong = f"--num-minibatches {self.num_minibatches} must divide the batch of {batch}"
+            divisors = [n for n in range(1, batch_size) if batch_size % n == 0]
+            nearest = min(divisors, key=lambda n: abs(n - self.num_minibatches))
+            raise ValueError(f"{wrong} into equal parts of at least 2. Try {nearest}")
+
+
+class DropInfo(gym.Wrapper):
+    """Discards the environment's info: vector environments fail if an entry changes its type."""
+
+    def reset(self, **kwargs):
+        obs, _ = self.env.reset(**kwargs)
+        return obs, {}
+
+    def step(self, action):
+        obs, reward, terminated, truncated, _ = self.env.step(action)
+        return obs, reward, terminated, truncated, {}
 
 
 def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir=None):
-    """Vector environment seeded seed, seed + 1, ... in NEXT_STEP mode, and its first observation.
+    """Vector environment in NEXT_STEP mode, seeded seed, seed + 1, ..., and its first observation.
 
-    The step after an episode's end is a reset row: its action is ignored, it belongs to no episode.
+    In this mode the step after an episode's end only resets the environment ("autoreset step"):
+    its action is ignored, and it belongs to no episode. The observation before it is the
+    episode's true last one.
     """
 
-    def make_env(index):
-        if video_dir is None or index >= 3 or not args.capture_video:
-            return gym.make(args.env_id)
-        env = gym.make(args.env_id, render_mode="rgb_array")
-        return gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", lambda n: n == 0)
+    def make_env(index: int):
+        records_video = video_dir is not None and index < 3
+        render_mode = {"render_mode": "rgb_array"} if records_video else {}
+        env = gym.make(args.env_id, **render_mode, **ENV_KWARGS)
+        for wrapper in WRAPPERS:  # add wrappers there: EnvPool would train without those added here
+            env = wrapper(env)
+        if records_video:
+            env = gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", lambda n: n == 0)
+        return DropInfo(env)
 
-    if backend == "auto":
-        backend = "envpool" if envpool and args.env_id in envpool.list_all_envs() else "gymnasium"
     if backend == "envpool":
-        assert envpool, "--env-backend envpool needs a package: pip install envpool"
         envs = envpool.make_gymnasium(args.env_id, num_envs=num_envs, seed=seed)
-        seed = None  # it takes seeds when it is made, and then no others
+        obs, _ = envs.reset()  # EnvPool takes seeds only when it is constructed
     else:
-        envs = gym.vector.SyncVectorEnv([lambda i=i: make_env(i) for i in range(num_envs)])
-    assert envs.metadata["autoreset_mode"] == gym.vector.AutoresetMode.NEXT_STEP
-    return envs, flatten(envs.reset(seed=seed)[0])
+        envs = gym.vector.SyncVectorEnv([partial(make_env, index) for index in range(num_envs)])
+        obs, _ = envs.reset(seed=seed)
+    if envs.metadata["autoreset_mode"] != gym.vector.AutoresetMode.NEXT_STEP:
+        raise ValueError(f"{backend} does not reset this environment in NEXT_STEP mode")
+    return envs, flatten(obs)
+
+
+def choose_backend(args: Args, evaluation: bool) -> str:
+    """EnvPool for training, as it is faster; Gymnasium for evaluations, as all results come from it.
+
+    Each only where it has the environment.
+    """
+    in_envpool = envpool is not None and args.env_id in envpool.list_all_envs()
+    only_in_envpool = in_envpool and args.env_id not in gym.registry
+    if WRAPPERS or ENV_KWARGS:
+        if args.env_backend == "envpool" or only_in_envpool:
+            raise ValueError("EnvPool takes no WRAPPERS and no ENV_KWARGS; use a Gymnasium id")
+        return "gymnasium"
+    if evaluation:
+        return "envpool" if only_in_envpool else "gymnasium"
+    if args.env_backend == "envpool" and envpool is None:
+        raise ValueError("--env-backend envpool requires a package: pip install envpool")
+    if args.env_backend == "auto":
+        return "envpool" if in_envpool else "gymnasium"
+    return args.env_backend
 
 
 def flatten(obs) -> np.ndarray:
-    """(n, ...), or a dictionary of such in the order of its keys, to (n, obs_dim) float32."""
+    """Observations (n, ...), or a dictionary of them in the order of its keys, as (n, obs_dim)."""
     if isinstance(obs, dict):
         return np.concatenate([flatten(obs[key]) for key in sorted(obs)], axis=1)
-    assert isinstance(obs, np.ndarray), "a Tuple of observations; FlattenObservation wraps it"
+    if isinstance(obs, tuple):
+        raise ValueError("Tuple observations: add gym.wrappers.FlattenObservation to WRAPPERS")
     return obs.reshape(len(obs), -1).astype(np.float32)
 
 
 class RunningMeanStd(nn.Module):
-    """Mean and variance of all rows seen (Chan et al. 1983); buffers, so checkpoints carry them."""
+    """Running mean and variance (Chan et al. 1983), as buffers: checkpoints contain them."""
 
     def __init__(self, *shape: int):
         super().__init__()
@@ -119,12 +205,15 @@ class RunningMeanStd(nn.Module):
         self.register_buffer("var", torch.ones(shape))
         self.register_buffer("count", torch.zeros(()))
 
-    def update(self, rows):
-        delta = rows.mean(0) - self.mean
-        share = len(rows) / (self.count + len(rows))
-        self.var += share * (rows.var(0, correction=0) - self.var + delta**2 * (1 - share))
-        self.mean += share * delta
-        self.count += len(rows)
+    def update(self, samples):
+        """Merge the statistics of samples (n, *shape) into the running ones."""
+        delta = samples.mean(0) - self.mean
+        weight = len(samples) / (self.count + len(samples))
+        batch_var = samples.var(0, correction=0)
+        # var becomes (1 - w) * var + w * batch_var + w * (1 - w) * delta**2, with w the weight
+        self.var += weight * (batch_var - self.var + delta**2 * (1 - weight))
+        self.mean += weight * delta
+        self.count += len(samples)
 
 
 def layer_init(layer: nn.Linear, std: float = 2**0.5) -> nn.Linear:
@@ -134,327 +223,554 @@ def layer_init(layer: nn.Linear, std: float = 2**0.5) -> nn.Linear:
 
 
 class Agent(nn.Module):
-    """Gaussian policy, value network, and the statistics that both see the world through."""
+    """Gaussian policy, value network, and the statistics of observations and returns."""
 
-    def __init__(self, obs_dim: int, action_space, args: Args):
+    def __init__(self, obs_dim: int, action_space: gym.spaces.Box, args: Args):
         super().__init__()
-        action_dim = int(np.prod(action_space.shape))
-
-        def mlp(out_dim, std):
-            first, second = layer_init(nn.Linear(obs_dim, 64)), layer_init(nn.Linear(64, 64))
-            last = layer_init(nn.Linear(64, out_dim), std)
-            return nn.Sequential(first, nn.Tanh(), second, nn.Tanh(), last)
-
         self.args = args
-        self.actor_mean = mlp(action_dim, std=0.01)
-        self.critic = mlp(1, std=1.0)
-        self.actor_logstd = nn.Parameter(torch.full([action_dim], args.init_std).log())
+        self.action_dim = int(np.prod(action_space.shape))
+        self.actor_mean = self.mlp(obs_dim, self.action_dim, std=0.01)
+        self.critic = self.mlp(obs_dim, 1, std=1.0)
+        logstd = torch.full([self.action_dim], args.init_std).log()
+        self.actor_logstd = nn.Parameter(logstd)
         self.obs_rms = RunningMeanStd(obs_dim)
         self.return_rms = RunningMeanStd()
         self.register_buffer("action_low", torch.from_numpy(action_space.low))
         self.register_buffer("action_high", torch.from_numpy(action_space.high))
 
+    def mlp(self, in_dim: int, out_dim: int, std: float) -> nn.Sequential:
+        """Two hidden layers; `std` is the gain of the last layer's orthogonal initialisation."""
+        return nn.Sequential(
+            layer_init(nn.Linear(in_dim, 64)),
+            nn.Tanh(),
+            layer_init(nn.Linear(64, 64)),
+            nn.Tanh(),
+            layer_init(nn.Linear(64, out_dim), std),
+        )
+
     def normalize(self, obs):
-        """Raw observations (..., obs_dim) to what the networks take, called x everywhere."""
-        return ((obs - self.obs_rms.mean) / (self.obs_rms.var + 1e-8).sqrt()).clamp(-10, 10)
+        """Raw observations (..., obs_dim) to the networks' input, called x everywhere."""
+        std = (self.obs_rms.var + 1e-8).sqrt()
+        return ((obs - self.obs_rms.mean) / std).clamp(-10, 10)
 
     def get_value(self, x):
         return self.critic(x).squeeze(-1)  # (..., obs_dim) -> (...)
 
+    def get_policy(self, x) -> Normal:
+        mean = self.actor_mean(x)
+        std = self.actor_logstd.exp()
+        return Normal(mean, std, validate_args=False)  # train() checks for NaN itself
+
     def get_action(self, x, action=None):
         """x (n, obs_dim) -> unclipped action (n, action_dim), logprob (n,) and entropy (n,)."""
-        policy = Normal(self.actor_mean(x), self.actor_logstd.exp(), validate_args=False)
+        policy = self.get_policy(x)
         if action is None:
             action = policy.sample()
-        return action, policy.log_prob(action).sum(-1), policy.entropy().sum(-1)
+        logprob = policy.log_prob(action).sum(-1)  # the dimensions are independent
+        entropy = policy.entropy().sum(-1)
+        return action, logprob, entropy
 
-    def to_env(self, action):
+    def to_env(self, action) -> np.ndarray:
+        """Actions (n, action_dim) clipped to their bounds, in the shape of the action space."""
         action = action.view(-1, *self.action_low.shape)
         return action.clamp(self.action_low, self.action_high).cpu().numpy()
 
 
 def compute_gae(rewards, values, terminateds, dones, gamma, gae_lambda):
     """Advantages (T, N) of arXiv:1506.02438 eq. 16, from values (T + 1, N) and the rest (T, N)."""
-    # A terminal state is worth nothing, a truncated one its value; the trace stops at both
-    deltas = rewards + gamma * values[1:] * (1 - terminateds) - values[:-1]
+    # A terminal state is worth nothing, a truncated one its value. The recursion stops at both.
+    next_values = values[1:] * (1 - terminateds)
+    deltas = rewards + gamma * next_values - values[:-1]
+    decay = gamma * gae_lambda * (1 - dones)
     advantages = torch.zeros_like(values)
     for t in reversed(range(len(rewards))):
-        advantages[t] = deltas[t] + gamma * gae_lambda * (1 - dones[t]) * advantages[t + 1]
+        advantages[t] = deltas[t] + decay[t] * advantages[t + 1]
     return advantages[:-1]
 
 
 def surrogate_loss(agent: Agent, args: Args, x, action, old_logprob, advantage):
-    """Minus the surrogate of TRPO eq. 14 on tensors (rows, ...), and the policy in the states x."""
-    policy = Normal(agent.actor_mean(x), agent.actor_logstd.exp(), validate_args=False)
+    """Minus the objective of TRPO eq. 14 on tensors (n, ...), and the policy in the states x."""
+    policy = agent.get_policy(x)
     logprob = policy.log_prob(action).sum(-1)
     assert logprob.shape == old_logprob.shape == advantage.shape
     if args.norm_adv:
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-    return -((logprob - old_logprob).exp() * advantage).mean(), policy
+    ratio = (logprob - old_logprob).exp()
+    loss = -(ratio * advantage).mean()
+    return loss, policy
+
+
+def mean_kl(old_policy: Normal, policy: Normal):
+    """KL(old || new), summed over the dimensions of the action; the mean over the states."""
+    return kl_divergence(old_policy, policy).sum(-1).mean()
+
+
+def flat_grad(output, parameters: list, **options):
+    """Gradient of a number with respect to all parameters, as one vector."""
+    gradients = torch.autograd.grad(output, parameters, **options)
+    return torch.cat([gradient.flatten() for gradient in gradients])
+
+
+def fisher_product(policy: Normal, parameters: list, damping: float):
+    """A function that maps a vector v to (F + damping * I) v. TRPO, appendix C.1.
+
+    F is the Hessian of the mean KL between the policy and itself. A Hessian times v is the
+    gradient of (gradient @ v): two backward passes, and never the matrix. KL and gradient are
+    both 0 here, but the second derivative is not. The conjugate gradient method requires a
+    positive definite matrix, which F is not if some change of the weights leaves the policy as it
+    is; F + damping * I always is.
+    """
+    fixed_policy = Normal(policy.loc.detach(), policy.scale.detach(), validate_args=False)
+    kl = mean_kl(fixed_policy, policy)
+    kl_gradient = flat_grad(kl, parameters, create_graph=True)
+
+    def product(v):
+        hessian_product = flat_grad(kl_gradient @ v, parameters, retain_graph=True)
+        return hessian_product + damping * v
+
+    return product
+
+
+def conjugate_gradient(product, b, steps: int):
+    """Solve A x = b for a positive definite A that is given as the function product(v) = A v.
+
+    Hestenes and Stiefel 1952. Each step moves x as far as is best along a direction. The
+    directions are conjugate (v^T A w = 0), so that no step undoes what an earlier one has won.
+    """
+    x = torch.zeros_like(b)
+    residual = b.clone()  # b - A x, which is b as long as x is 0
+    direction = b.clone()
+    squared_norm = residual @ residual
+    for _ in range(steps):
+        if squared_norm < 1e-10:  # solved; this also keeps 0 / 0 out of what follows
+            break
+        product_direction = product(direction)
+        alpha = squared_norm / (direction @ product_direction)
+        x += alpha * direction
+        residual -= alpha * product_direction
+        next_squared_norm = residual @ residual
+        beta = next_squared_norm / squared_norm
+        direction = residual + beta * direction
+        squared_norm = next_squared_norm
+    return x
+
+
+@torch.no_grad()
+def line_search(agent: Agent, args: Args, batch: dict, parameters, full_step, old_loss, old_policy):
+    """Take the first acceptable of ten steps, and return its share of the full step.
+
+    The share is 0 if none is acceptable: the parameters are then what they were. The shares 1,
+    0.8, 0.64, ... are those of sb3-contrib.
+    """
+    start = nn.utils.parameters_to_vector(parameters)
+    for trial in range(10):
+        share = 0.8**trial
+        nn.utils.vector_to_parameters(start + share * full_step, parameters)
+        loss, policy = surrogate_loss(agent, args, **batch)
+        kl = mean_kl(old_policy, policy)
+        if loss < old_loss and kl <= args.max_kl:  # with a NaN this is False
+            return share
+    nn.utils.vector_to_parameters(start, parameters)
+    return 0.0
+
+
+def update_policy(agent: Agent, args: Args, batch: dict) -> dict:
+    """A step of the policy on a batch of tensors (samples, ...), and its metrics by name."""
+    parameters = [*agent.actor_mean.parameters(), agent.actor_logstd]
+    old_loss, old_policy = surrogate_loss(agent, args, **batch)
+
+    # 1. and 2. Natural gradient: the direction s that solves (F + damping * I) s = g
+    gradient = -flat_grad(old_loss, parameters, retain_graph=True)
+    product = fisher_product(old_policy, parameters, args.cg_damping)
+    direction = conjugate_gradient(product, gradient, args.cg_steps)
+
+    # 3. KL: the step length * s has a KL of about 0.5 * length^2 * s^T F s; set it to max_kl.
+    # The damping, which product() adds to F, makes the step a little shorter. Without a gradient
+    # the length is 0 / 0, a NaN, and the line search takes no step.
+    length = (2 * args.max_kl / (direction @ product(direction))).sqrt()
+    full_step = length * direction
+
+    # 4. Line search
+    share = line_search(agent, args, batch, parameters, full_step, old_loss, old_policy)
+
+    with torch.no_grad():
+        loss, policy = surrogate_loss(agent, args, **batch)
+        kl = mean_kl(old_policy, policy)
+        entropy = policy.entropy().sum(-1).mean()
+    return {
+        "losses/policy_loss": loss.item(),
+        "losses/entropy": entropy.item(),
+        "losses/kl": kl.item(),
+        "losses/step_share": share,
+    }
 
 
 def value_loss(agent: Agent, x, target):
     value = agent.get_value(x)
-    assert value.shape == target.shape  # (minibatch,)
+    assert value.shape == target.shape
     return 0.5 * ((value - target) ** 2).mean()
 
 
-def flat_grad(output, parameters, **keep):
-    return torch.cat([g.flatten() for g in torch.autograd.grad(output, parameters, **keep)])
-
-
-def fisher_product(policy: Normal, parameters, damping):
-    """v -> (F + damping I) v by a second pass backward: F is the Hessian of the KL (appendix C.1)."""
-    fixed = Normal(policy.loc.detach(), policy.scale.detach(), validate_args=False)
-    kl = kl_divergence(fixed, policy).sum(-1).mean()
-    gradient = flat_grad(kl, parameters, create_graph=True)
-    return lambda v: flat_grad(gradient @ v, parameters, retain_graph=True) + damping * v
-
-
-def conjugate_gradient(product, b, steps):
-    """x with A x = b, by products with the positive definite A alone (Hestenes and Stiefel 1952)."""
-    x = torch.zeros_like(b)
-    residual, direction = b.clone(), b.clone()  # b - A x, and where x moves next
-    for _ in range(steps):
-        squared = residual @ residual
-        if squared < 1e-10:
-            break
-        along = product(direction)
-        alpha = squared / (direction @ along)
-        x += alpha * direction
-        residual -= alpha * along
-        direction = residual + residual @ residual / squared * direction
-    return x
-
-
-def update(agent: Agent, optimizer, args: Args, batch):
-    """A step of the policy or none, then epochs of the values; the metrics (5,) train() names.
-    The KL of a step s is about 0.5 * s^T F s: the full step is as long as --max-kl lets it be."""
-    *rows, target = batch
-    parameters = [*agent.actor_mean.parameters(), agent.actor_logstd]
-    start = nn.utils.parameters_to_vector(parameters)
-    old_loss, old_policy = surrogate_loss(agent, args, *rows)
-    gradient = flat_grad(old_loss, parameters, retain_graph=True)
-    product = fisher_product(old_policy, parameters, args.cg_damping)
-    direction = conjugate_gradient(product, -gradient, args.cg_steps)
-    step = direction * (2 * args.max_kl / (direction @ product(direction))).sqrt()
-    with torch.no_grad():
-        for share in [0.8**trial for trial in range(10)] + [0.0]:  # 0: refused, as a NaN is
-            nn.utils.vector_to_parameters(start + share * step if share else start, parameters)
-            loss, policy = surrogate_loss(agent, args, *rows)
-            kl = kl_divergence(old_policy, policy).sum(-1).mean()
-            if loss < old_loss and kl <= args.max_kl:
-                break
-        metrics = [loss, policy.entropy().sum(-1).mean(), kl, torch.full_like(kl, share)]
-
+def update_critic(agent: Agent, optimizer, args: Args, x, target) -> float:
+    """Epochs of minibatches over x (samples, obs_dim) and target (samples,); the mean loss."""
     losses = []
     for _ in range(args.update_epochs):
-        for places in torch.randperm(len(target)).chunk(args.num_minibatches):
-            loss = value_loss(agent, rows[0][places], target[places])
+        # Without the autoreset steps the number of samples varies, and with it the size of the
+        # minibatches. CUDA graphs, for which ppo_continuous.py repeats samples, are not used here.
+        order = torch.randperm(len(x))
+        for indices in order.to(x.device).chunk(args.num_minibatches):
+            loss = value_loss(agent, x[indices], target[indices])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             losses.append(loss.detach())
-    return torch.stack([*metrics, torch.stack(losses).mean()])
+    return torch.stack(losses).mean().item()
+
+
+def update(agent: Agent, optimizer, args: Args, batch: dict) -> dict:
+    """Update policy and critic on a batch of tensors (samples, ...); metrics by name."""
+    policy_batch = batch.copy()
+    target = policy_batch.pop("target")  # only the critic has targets
+    metrics = update_policy(agent, args, policy_batch)
+    metrics["losses/value_loss"] = update_critic(agent, optimizer, args, batch["x"], target)
+    return metrics
+
+
+def check_finite(agent: Agent, obs, rewards, scalars: dict, global_step: int, saved_step: int):
+    """Exit if there is a NaN or an infinity: obs (T + 1, N, obs_dim), rewards (T, N), weights."""
+    numbers = {
+        "observations": obs,
+        "rewards": torch.from_numpy(rewards),
+        "losses": torch.tensor(list(scalars.values())),
+        "weights": nn.utils.parameters_to_vector(agent.parameters()),
+    }
+    for name, tensor in numbers.items():
+        is_finite = tensor.isfinite()
+        if not is_finite.all():
+            where = name
+            if name in ("observations", "rewards"):
+                _, env, *_ = (~is_finite).nonzero()[0]
+                where = f"{name} of environment {env}"
+            checkpoint = f"the last checkpoint is at step {saved_step}"
+            sys.exit(f"NaN or infinity in the {where} before step {global_step}; {checkpoint}")
 
 
 @torch.inference_mode()
-def evaluate(agent: Agent, envs, obs):
-    """Raw return of each environment's first episode, by the policy's mode, statistics frozen."""
+def evaluate(agent: Agent, envs, obs) -> np.ndarray:
+    """Raw return of each environment's first episode, with mean actions and frozen statistics."""
     returns = np.zeros(envs.num_envs)
     running = np.ones(envs.num_envs, bool)
     for _ in range(agent.args.eval_max_steps):
-        x = agent.normalize(torch.from_numpy(flatten(obs)).to(agent.action_low.device))
-        obs, reward, terminated, truncated, _ = envs.step(agent.to_env(agent.actor_mean(x)))
+        x = agent.normalize(torch.from_numpy(obs).to(agent.action_low.device))
+        action = agent.to_env(agent.actor_mean(x))
+        obs, reward, terminated, truncated, _ = envs.step(action)
+        obs = flatten(obs)
         returns += np.where(running, reward, 0.0)
         running &= ~(terminated | truncated)
         if not running.any():
             break
     if running.any():
-        print(f"{running.sum()} episodes cut: longer than --eval-max-steps", file=sys.stderr)
+        print(f"{running.sum()} episodes truncated at --eval-max-steps", file=sys.stderr)
     envs.close()
     return returns
 
 
 def write(path: Path, content):
-    """Aside, then moved: a kill at any moment leaves the old file or the new one, whole."""
-    aside = path.with_suffix(".tmp")
+    """Write atomically: a killed process leaves the old file or the new one, never half of one."""
+    partial_path = path.with_suffix(".tmp")
     if path.suffix == ".pt":
-        torch.save(content, aside)
+        torch.save(content, partial_path)
     else:
-        aside.write_text(json.dumps(content, indent=2) + "\n")
-    os.replace(aside, path)
+        partial_path.write_text(json.dumps(content, indent=2) + "\n")
+    os.replace(partial_path, path)
 
 
-def load_checkpoint(run_dir) -> dict:
-    """The run's checkpoint, read as data: nothing in it can run code."""
+def load_checkpoint(run_dir: str) -> dict:
+    """The checkpoint of a run. It is loaded as data, so that it cannot execute code."""
     try:
         saved = torch.load(Path(run_dir, "checkpoint.pt"), map_location="cpu", weights_only=True)
-        assert saved["algo"] == Path(__file__).stem, f"it is of {saved['algo']}.py"
-        return saved | {"args": asdict(Args(**saved["args"])) | {"resume": run_dir}}
+        if saved["algo"] != Path(__file__).stem:
+            raise ValueError(f"it was written by {saved['algo']}.py")
+        file_format = saved.get("format", 1)  # checkpoints without the number are of format 1
+        if file_format != CHECKPOINT_FORMAT:
+            raise ValueError(f"format {file_format}; this file reads format {CHECKPOINT_FORMAT}")
+        args = Args(**saved["args"])  # flags that are newer than the run get their defaults
+        args.resume = run_dir  # so that train(args) continues the run
+        saved["args"] = asdict(args)
+        return saved
     except Exception as error:
-        sys.exit(f"--resume {run_dir} is no run folder of this file: {error!r:.120}")
+        sys.exit(f"--resume {run_dir} is not a run folder of this file: {error!r:.120}")
 
 
-def train(args: Args, stop=()) -> dict:
-    """Train and evaluate; the content of summary.json. A signal's number in stop: save and end."""
-    device = args.device.replace("auto", "cuda" if torch.cuda.is_available() else "cpu")
-    if not getattr(torch, device).is_available():
-        sys.exit(f"--device {device} is not there; take --device auto")
-    torch.set_num_threads(args.torch_threads)
-    started = time.time()
-    saved = load_checkpoint(args.resume) if args.resume else None
-    global_step = saved["global_step"] if saved else 0
-    if saved:
-        started -= saved["wall_time_s"]
-        if global_step >= args.total_timesteps:
-            sys.exit(f"--resume {args.resume} is at step {global_step}: more --total-timesteps")
-        if args.env_id != saved["args"]["env_id"]:
-            sys.exit(f"--resume {args.resume}: env_id must stay {saved['args']['env_id']}")
-    seed = (args.seed + global_step) % 2**32  # a resumed run differs from an unbroken one
+def check_resume(args: Args, saved: dict):
+    """Exit if the flags contradict the checkpoint."""
+    if saved["global_step"] >= args.total_timesteps:
+        at_step = f"--resume {args.resume} is at step {saved['global_step']}"
+        sys.exit(f"{at_step} and has ended; raise --total-timesteps to continue it")
+    env_id = saved["args"]["env_id"]
+    if args.env_id != env_id:  # the weights are for that environment
+        sys.exit(f"--resume {args.resume}: env_id must stay {env_id}")
+
+
+def open_envs(args: Args, env_seed: int, global_step: int):
+    """Training environments, their first observation, and the backend of the evaluations."""
+    try:
+        backend = choose_backend(args, evaluation=False)
+        eval_backend = choose_backend(args, evaluation=True)
+        eval_envs, _ = make_envs(args, eval_backend, 1, env_seed)  # fail now, not after training
+        eval_envs.close()
+        envs, obs = make_envs(args, backend, args.num_envs, env_seed + global_step)
+    except (gym.error.Error, ImportError, ValueError) as error:
+        sys.exit(f"--env-id {args.env_id}: {error}")
+    obs_space = envs.single_observation_space
+    obs_spaces = [obs_space]
+    if isinstance(obs_space, gym.spaces.Dict):
+        obs_spaces = obs_space.values()
+    for space in obs_spaces:
+        if not isinstance(space, gym.spaces.Box):
+            sys.exit(f"--env-id {args.env_id}: {space} observations; add a wrapper to WRAPPERS")
+    action_space = envs.single_action_space
+    if not isinstance(action_space, gym.spaces.Box):
+        sys.exit(f"--env-id {args.env_id}: {action_space} actions; ppo.py takes Discrete ones")
+    envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)  # it counts from the next step on
+    return envs, obs, eval_backend
+
+
+def open_run(args: Args, device: str, global_step: int):
+    """Run folder, the record of the run that goes into all its files, and TensorBoard's writer."""
+    name = f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
+    name = name.replace("/", "-").replace(":", "-")
+    run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, name)
+    run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
+    script = run_dir / Path(__file__).name
+    if script.resolve() != Path(__file__).resolve():
+        shutil.copy(__file__, script)
+    git = ["git", "-C", Path(__file__).resolve().parent, "describe", "--always", "--dirty"]
+    try:
+        commit = subprocess.run(git, capture_output=True, text=True).stdout.strip()
+    except OSError:  # git is not installed
+        commit = ""
+    record = {
+        "algo": Path(__file__).stem,
+        "format": CHECKPOINT_FORMAT,
+        "env_id": args.env_id,
+        "seed": args.seed,
+        "device": device,
+        "total_timesteps": args.total_timesteps,
+        "args": asdict(args),
+        "commit": commit or "unknown",
+        "versions": {
+            "torch": str(torch.__version__),
+            "numpy": np.__version__,
+            "gymnasium": gym.__version__,
+            "envpool": envpool.__version__ if envpool else None,
+        },
+    }
+    write(run_dir / "config.json", record)
+    # purge_step hides what an interrupted run logged after its last checkpoint
+    writer = SummaryWriter(run_dir, purge_step=global_step + 1)
+    writer.add_text("config", f"```\n{json.dumps(record, indent=2)}\n```", global_step)
+    return run_dir, record, writer
+
+
+def summarize(record: dict, train_returns, eval_returns: np.ndarray) -> dict:
+    """What train() returns and summary.json holds; train_returns are the last 100 at most."""
+    return {
+        **record,
+        "train_return_last100": float(np.mean(train_returns)) if train_returns else None,
+        "eval_episodes": len(eval_returns),
+        "eval_returns": eval_returns.tolist(),
+        "eval_return_mean": eval_returns.mean(),
+        "eval_return_std": eval_returns.std(),
+    }
+
+
+def choose_device(args: Args) -> str:
+    device = args.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if not getattr(torch, device).is_available():  # torch.cpu, torch.cuda or torch.mps
+        sys.exit(f"--device {device} is not available; use --device auto")
+    return device
+
+
+def seed_everything(seed: int):
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
-    env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30, which training never reaches
-    eval_backend = "gymnasium" if args.env_id in gym.registry else "auto"
-    try:
-        make_envs(args, eval_backend, 1, env_seed)  # the run ends by them: if they fail, then now
-        envs, next_obs = make_envs(args, args.env_backend, args.num_envs, env_seed + global_step)
-    except (gym.error.Error, ImportError, AssertionError) as error:
-        sys.exit(f"--env-id {args.env_id}: {error}")
-    parts = getattr(envs.single_observation_space, "spaces", {"obs": envs.single_observation_space})
-    for name, space in {**parts, "action": envs.single_action_space}.items():
-        if not isinstance(space, gym.spaces.Box):
-            sys.exit(f"--env-id {args.env_id}: {name} {space} is no Box: wrap it; Discrete: ppo.py")
-    envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
+
+
+def train(args: Args, signals=()) -> dict:
+    """Train, evaluate, and return the summary.
+
+    A signal handler may append to the list `signals`: the run then saves a checkpoint and exits.
+    """
+    # Set up
+    device = choose_device(args)
+    torch.set_num_threads(args.torch_threads)
+    started = time.time()
+    global_step = 0
+    if args.resume:
+        saved = load_checkpoint(args.resume)
+        check_resume(args, saved)
+        global_step = saved["global_step"]
+        started -= saved["wall_time_s"]
+    seed_everything((args.seed + global_step) % 2**32)  # a resumed run draws other numbers
+    env_seed = args.seed * 10_007 % 2**30  # environment i gets env_seed + i; evaluations add 2**30
+    envs, next_obs, eval_backend = open_envs(args, env_seed, global_step)
     agent = Agent(next_obs.shape[1], envs.single_action_space, args).to(device)
     optimizer = torch.optim.Adam(agent.critic.parameters(), lr=args.learning_rate, fused=True)
-    if saved:
+    if args.resume:
         agent.load_state_dict(saved["agent"])
-        constants = {"param_groups": optimizer.state_dict()["param_groups"]}  # as the flags say
-        optimizer.load_state_dict(saved["optimizer"] | constants)
-    name = f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
-    run_dir = Path(args.resume or Path(args.runs_dir, name.replace("/", "-").replace(":", "-")))
-    run_dir.mkdir(parents=True, exist_ok=bool(saved))
-    shutil.copy(__file__, run_dir)
-    git = f"git -C '{Path(__file__).resolve().parent}' describe --always --dirty 2>/dev/null"
-    run = {"algo": Path(__file__).stem, "env_id": args.env_id, "seed": args.seed, "device": device}
-    run |= {"total_timesteps": args.total_timesteps, "args": asdict(args)}
-    run["commit"] = os.popen(git).read().strip() or "unknown"
-    run["versions"] = {m.__name__: str(m.__version__) for m in (torch, np, gym, envpool) if m}
-    write(run_dir / "config.json", run)
-    writer = SummaryWriter(run_dir, purge_step=global_step + 1)
-    writer.add_text("config", f"```\n{json.dumps(run, indent=2)}\n```", global_step)
+        moments = saved["optimizer"]["state"]  # the hyperparameters come from the flags
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
+    run_dir, record, writer = open_run(args, device, global_step)
+
+    # Storage of a rollout: what the networks need on the device, the rest in NumPy
     shape = (args.num_steps, args.num_envs)
     obs = torch.zeros(args.num_steps + 1, *next_obs.shape, device=device)
-    actions = torch.zeros(*shape, len(agent.actor_logstd), device=device)
+    actions = torch.zeros(*shape, agent.action_dim, device=device)
     logprobs = torch.zeros(shape, device=device)
-    storage = np.zeros((5, *shape), np.float32)  # rewards, terminals, dones, valid, discounted
+    rewards = np.zeros(shape, np.float32)
+    terminateds = np.zeros(shape, np.float32)
+    dones = np.zeros(shape, np.float32)
+    valids = np.zeros(shape, bool)  # False for autoreset steps
+    discounted_returns = np.zeros(shape, np.float32)
+
     done = np.zeros(args.num_envs, bool)
-    trace = np.zeros(args.num_envs)  # discounted return so far, to scale rewards by
-    paces = []  # seconds per step of the iterations
+    discounted_return = np.zeros(args.num_envs)  # so far; its deviation scales the rewards
+    seconds_per_step = []  # of each iteration
     saved_step = global_step
-    look = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
-    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=look, disable=None)
+    layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
+    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=None)
     bar.postfix = "no episode yet"
-    while global_step < args.total_timesteps and not (stop and saved_step):  # saves first
+
+    while global_step < args.total_timesteps:
         first_step = global_step
         iteration_started = time.perf_counter()
-        finished = []  # (return, length) of the episodes that end in this rollout
+        episodes = []  # (return, length) of those that end in this rollout
 
         # Rollout
         for t in range(args.num_steps):
-            obs[t] = torch.from_numpy(flatten(next_obs))
+            obs[t] = torch.from_numpy(next_obs)
             with torch.inference_mode():
-                actions[t], logprobs[t], _ = agent.get_action(agent.normalize(obs[t]))
-            valid = ~done  # not a reset row
-            next_obs, reward, terminated, truncated, info = envs.step(agent.to_env(actions[t]))
+                x = agent.normalize(obs[t])
+                actions[t], logprobs[t], _ = agent.get_action(x)
+            valid = ~done  # the step after the end of an episode only resets
+            action = agent.to_env(actions[t])
+            next_obs, reward, terminated, truncated, info = envs.step(action)
+            next_obs = flatten(next_obs)
             done = terminated | truncated
             if done.any():
-                finished.extend(zip(info["episode"]["r"][done], info["episode"]["l"][done]))
-            trace = (trace * args.gamma + reward) * valid
-            storage[:, t] = reward, terminated, done, valid, trace
+                episode = info["episode"]
+                episodes.extend(zip(episode["r"][done], episode["l"][done]))
+            discounted_return = (discounted_return * args.gamma + reward) * valid
+            rewards[t] = reward
+            terminateds[t] = terminated
+            dones[t] = done
+            valids[t] = valid
+            discounted_returns[t] = discounted_return
             global_step += int(valid.sum())
-        obs[-1] = torch.from_numpy(flatten(next_obs))
+        obs[-1] = torch.from_numpy(next_obs)
 
         # Advantages
-        rewards, terminals, dones, valid, discounted = torch.from_numpy(storage).to(device)
-        valid = valid.bool()
+        b_valid = torch.from_numpy(valids).to(device)
+        b_rewards = torch.from_numpy(rewards).to(device)
         if args.norm_reward:
-            agent.return_rms.update(discounted[valid])
-            rewards = (rewards / (agent.return_rms.var + 1e-8).sqrt()).clamp(-10, 10)
+            agent.return_rms.update(torch.from_numpy(discounted_returns[valids]).to(device))
+            std = (agent.return_rms.var + 1e-8).sqrt()
+            b_rewards = (b_rewards / std).clamp(-10, 10)
+        b_terminateds = torch.from_numpy(terminateds).to(device)
+        b_dones = torch.from_numpy(dones).to(device)
         x = agent.normalize(obs)
         with torch.no_grad():
-            values = agent.get_value(x)  # row t + 1 is the true next state, also at an end
-            advantages = compute_gae(rewards, values, terminals, dones, args.gamma, args.gae_lambda)
+            # In NEXT_STEP mode obs[t + 1] is the true next state, also where an episode ends
+            values = agent.get_value(x)
+            advantages = compute_gae(
+                b_rewards, values, b_terminateds, b_dones, args.gamma, args.gae_lambda
+            )
         targets = advantages + values[:-1]
 
-        # Update: surrogate_loss's tensors and targets, no reset rows: (T, N, ...) -> (rows, ...)
-        batch = (x[:-1], actions, logprobs, advantages, targets)
-        batch = [tensor[valid] for tensor in batch]
-        metrics = update(agent, optimizer, args, batch).tolist()
-        agent.obs_rms.update(obs[:-1][valid])  # last: one iteration sees one set of statistics
-        numbers = metrics + [w.sum().item() for w in [obs, *agent.parameters()]]
-        if not np.isfinite(numbers).all():
-            sys.exit(f"non-finite numbers before step {global_step}; saved {saved_step}: {run_dir}")
+        # Update on all steps but the autoreset steps: (T, N, ...) -> (samples, ...)
+        batch = {
+            "x": x[:-1][b_valid],
+            "action": actions[b_valid],
+            "old_logprob": logprobs[b_valid],
+            "advantage": advantages[b_valid],
+            "target": targets[b_valid],
+        }
+        scalars = update(agent, optimizer, args, batch)
+        agent.obs_rms.update(obs[:-1][b_valid])  # last, so that rollout and update see the same x
+        check_finite(agent, obs, rewards, scalars, global_step, saved_step)
 
         # Log
-        paces.append((time.perf_counter() - iteration_started) / (global_step - first_step))
-        sps = float(1 / np.mean(paces[1:] or paces))  # the first iteration warms up
-        names = ("policy_loss", "entropy", "kl", "step_share", "value_loss")
-        scalars = {f"losses/{name}": value for name, value in zip(names, metrics)}
-        unexplained = advantages[valid].var() / targets[valid].var()
+        seconds = time.perf_counter() - iteration_started
+        seconds_per_step.append(seconds / (global_step - first_step))
+        sps = float(1 / np.mean(seconds_per_step[1:] or seconds_per_step))  # without the warm-up
+        residuals = batch["advantage"]  # the target minus the value before the update
+        unexplained = residuals.var() / batch["target"].var()
         scalars["losses/explained_variance"] = 1 - float(unexplained)
-        scalars |= {"charts/learning_rate": args.learning_rate, "charts/SPS": sps}
-        if finished:
-            recent = np.mean(envs.return_queue)  # of the last 100 episodes
-            bar.postfix = f"return {recent:.1f}, SPS {sps:.0f}"
-            means = np.mean(finished, axis=0)
-            scalars |= {"charts/episodic_return": means[0], "charts/episodic_length": means[1]}
-        for key, value in scalars.items():
-            writer.add_scalar(key, value, global_step)
+        scalars["charts/learning_rate"] = args.learning_rate
+        scalars["charts/SPS"] = sps
+        if episodes:
+            mean_return, mean_length = np.mean(episodes, axis=0)
+            scalars["charts/episodic_return"] = mean_return
+            scalars["charts/episodic_length"] = mean_length
+            recent_return = np.mean(envs.return_queue)  # of the last 100 episodes
+            bar.postfix = f"return {recent_return:.1f}, SPS {sps:.0f}"
+        for name, value in scalars.items():
+            writer.add_scalar(name, value, global_step)
         bar.update(min(global_step, args.total_timesteps) - bar.n)
 
-        # Evaluate and save
-        over = global_step >= args.total_timesteps
+        # Evaluate
+        finished = global_step >= args.total_timesteps
         every = args.eval_frequency or args.total_timesteps
-        if over or global_step // every > first_step // every:
-            bar.set_description("evaluation ")
-            film = run_dir / f"videos/step-{global_step}"
-            eval_envs = make_envs(args, eval_backend, args.eval_episodes, env_seed + 2**30, film)
-            returns = evaluate(agent, *eval_envs)
-            writer.add_scalar("eval/episodic_return", returns.mean(), global_step)
+        if finished or global_step // every > first_step // every:
+            bar.set_description_str("evaluation ")
+            video_dir = run_dir / f"videos/step-{global_step}" if args.capture_video else None
+            eval_seed = env_seed + 2**30
+            envs_and_obs = make_envs(args, eval_backend, args.eval_episodes, eval_seed, video_dir)
+            eval_returns = evaluate(agent, *envs_and_obs)
+            writer.add_scalar("eval/episodic_return", eval_returns.mean(), global_step)
         writer.flush()
-        state = {"global_step": global_step, "wall_time_s": time.time() - started, "sps": sps}
-        if over:
-            last100 = float(np.mean(envs.return_queue)) if envs.return_queue else None
-            summary = run | state | {"train_return_last100": last100}
-            summary |= {"eval_episodes": args.eval_episodes, "eval_returns": returns.tolist()}
-            summary |= {"eval_return_mean": returns.mean(), "eval_return_std": returns.std()}
+
+        # Save
+        record["global_step"] = global_step
+        record["wall_time_s"] = time.time() - started
+        record["sps"] = sps
+        if finished:
+            summary = summarize(record, envs.return_queue, eval_returns)
             write(run_dir / "summary.json", summary)
-        if over or stop or global_step - saved_step >= args.checkpoint_frequency:
-            state |= {"agent": agent.state_dict(), "optimizer": optimizer.state_dict()}
-            write(run_dir / "checkpoint.pt", run | state)
+        interrupted = bool(signals)
+        if finished or interrupted or global_step - saved_step >= args.checkpoint_frequency:
+            state = {"agent": agent.state_dict(), "optimizer": optimizer.state_dict()}
+            write(run_dir / "checkpoint.pt", {**record, **state})
             saved_step = global_step
-            if bar.disable:  # there is no terminal
+            if bar.disable:  # no terminal: print a line instead
                 print(f"step {global_step}/{args.total_timesteps}, {bar.postfix}", flush=True)
         bar.set_description_str(f"saved {saved_step} ")
+        if interrupted:
+            break
+
     for resource in (bar, envs, writer):
         resource.close()
-    if global_step < args.total_timesteps:
-        print(f"stopped at step {global_step}; go on with --resume {run_dir}", file=sys.stderr)
-        sys.exit(128 + stop[0])
-    print(f"{run_dir}: evaluation {returns.mean():.1f} +- {returns.std():.1f}")
+    if not finished:
+        print(f"stopped at step {global_step}; continue with --resume {run_dir}", file=sys.stderr)
+        sys.exit(128 + signals[0])
+    print(f"{run_dir}: evaluation {eval_returns.mean():.1f} +- {eval_returns.std():.1f}")
     return summary
 
 
 if __name__ == "__main__":
-    gym.logger.min_level = gym.logger.ERROR
-    first_look = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    first_look.add_argument("--resume")
-    resume = first_look.parse_known_args()[0].resume  # its arguments are the defaults
-    args = tyro.cli(Args, default=Args(**load_checkpoint(resume)["args"]) if resume else Args())
-    stop = []
+    # EnvPool declares float64 bounds, and Gymnasium warns that it stores them as float32
+    warnings.filterwarnings("ignore", ".*precision lowered by casting")
+    # The defaults of a resumed run are its saved arguments, so --resume is parsed first
+    first_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first_parser.add_argument("--resume")
+    resume = first_parser.parse_known_args()[0].resume
+    defaults = Args(**load_checkpoint(resume)["args"]) if resume else Args()
+    args = tyro.cli(Args, default=defaults)
+    signals = []
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: stop.append(number))
-    train(args, stop)
+        signal.signal(number, lambda number, frame: signals.append(number))
+    train(args, signals)

@@ -13,10 +13,11 @@ def batches(algo, monkeypatch, folder, **flags) -> list:
     seen = []
 
     def keep(*args):
-        (batch,) = (arg for arg in args if isinstance(arg, tuple | list))
+        (batch,) = (arg for arg in args if isinstance(arg, dict | tuple | list))
+        tensors = batch.values() if isinstance(batch, dict) else batch
         shown = [
             tensor[:, 0, ::12, 0].float() - 1 if tensor.dtype == torch.uint8 else tensor
-            for tensor in batch
+            for tensor in tensors
         ]
         seen.append([tensor.clone() for tensor in shown])
 

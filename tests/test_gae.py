@@ -6,19 +6,19 @@ from conftest import load
 
 # gamma = lambda = 1/2, so gamma x lambda = 1/4. Two environments (columns), five steps (rows).
 #
-# Environment 0 terminates in row 1; row 2 is its reset row (its observation is the terminal state, its reward junk).
+# Environment 0 terminates in row 1; row 2 is its autoreset step (obs is the terminal state, reward is junk).
 #   row 4: delta = 4 + 8/2 - 2 = 6    A = 6                        the rollout ends here: bootstrap from V = 8
 #   row 3: delta = 3 + 2/2 - 1 = 3    A = 3 + 6/4 = 4.5
-#   row 2: reset row, never used
-#   row 1: delta = 2 + 0 - 4 = -2     A = -2                       terminal: worth nothing, and the trace stops
+#   row 2: autoreset step, never used
+#   row 1: delta = 2 + 0 - 4 = -2     A = -2                       terminal: worth nothing, and the recursion stops
 #   row 0: delta = 1 + 4/2 - 2 = 1    A = 1 - 2/4 = 0.5
-# Environment 1 is truncated in row 2; row 3 is its reset row, whose observation is the true final one, V = 10.
+# Environment 1 is truncated in row 2; row 3 is its autoreset step, whose observation is the true final one, V = 10.
 #   row 4: delta = 5 + 4/2 - 3 = 4    A = 4
-#   row 3: reset row, never used
-#   row 2: delta = 2 + 10/2 - 6 = 1   A = 1                        bootstraps from V = 10, and the trace stops
+#   row 3: autoreset step, never used
+#   row 2: delta = 2 + 10/2 - 6 = 1   A = 1                        bootstraps from V = 10, and the recursion stops
 #   row 1: delta = 1 + 6/2 - 2 = 2    A = 2 + 1/4 = 2.25
 #   row 0: delta = 1 + 2/2 - 4 = -2   A = -2 + 2.25/4 = -1.4375
-# With the time limit taken for a terminal state:
+# With truncation treated as termination:
 #   row 2: delta = 2 - 6 = -4         A = -4
 #   row 1: delta = 2                  A = 2 - 4/4 = 1
 #   row 0: delta = -2                 A = -2 + 1/4 = -1.75
@@ -40,20 +40,20 @@ def algo():
 
 
 def test_by_hand(algo):
-    """Would break: a bootstrap from a terminal state, none from a truncated one, a trace through a `done`."""
+    """Would break: a bootstrap from a terminal state, none from a truncated one, a recursion through a `done`."""
     advantages = algo.compute_gae(REWARDS, VALUES, TERMINATEDS, DONES, 0.5, 0.5)
     assert advantages.shape == REWARDS.shape
     assert torch.equal(advantages[VALID], BY_HAND[VALID])
 
 
-def test_time_limit_as_terminal_by_hand(algo):
+def test_truncation_as_termination_by_hand(algo):
     """Would break: --no-bootstrap-truncation that still looks at the value of the final observation."""
     advantages = algo.compute_gae(REWARDS, VALUES, DONES, DONES, 0.5, 0.5)
     assert torch.equal(advantages[VALID], BY_HAND_NO_BOOTSTRAP[VALID])
 
 
-def test_reset_rows_and_terminal_values_do_not_leak(algo):
-    """Would break: a reward of a reset row, or the value of a terminal state, that reaches a row trained on."""
+def test_autoreset_steps_and_terminal_values_do_not_leak(algo):
+    """Would break: a reward of an autoreset step, or the value of a terminal state, in a sample trained on."""
     rewards, values = REWARDS.clone(), VALUES.clone()
     rewards[~VALID] = -1e6
     values[2, 0] = 1e6  # V(terminal state)

@@ -56,7 +56,7 @@ def penalty():
 
 def batch_of(agent) -> list:
     """ppo_loss's tensors, of the policy as it is."""
-    x, action, logprob, advantage, target = make_batch(agent)
+    x, action, logprob, advantage, target = make_batch(agent).values()
     return [x, action, logprob, advantage, target, target]
 
 
@@ -174,24 +174,31 @@ def trpo():
     return load("trpo_continuous")
 
 
-def make_batch(agent, rows: int = ROWS):
-    """x, action, old logprob, advantage, target, of the policy as it is."""
+def make_batch(agent, samples: int = ROWS) -> dict:
+    """What the update gets, of the policy as it is."""
     torch.manual_seed(2)
-    x = torch.randn(rows, OBS_DIM)
+    x = torch.randn(samples, OBS_DIM)
     with torch.no_grad():
         action, logprob, _ = agent.get_action(x)
-    return [x, action, logprob, 2 * torch.randn(rows) + 0.5, torch.randn(rows)]
+    return {
+        "x": x,
+        "action": action,
+        "old_logprob": logprob,
+        "advantage": 2 * torch.randn(samples) + 0.5,
+        "target": torch.randn(samples),
+    }
 
 
 def policy_of(agent) -> list:
     return [*agent.actor_mean.parameters(), agent.actor_logstd]
 
 
-def step(trpo, agent, args, batch) -> tuple[list, list]:
-    """The metrics of an update, and the weights of the policy before it."""
+def step(trpo, agent, args, batch) -> tuple[dict, list]:
+    """The metrics of an update, by name, and the weights of the policy before it."""
     before = [parameter.detach().clone() for parameter in policy_of(agent)]
     optimizer = torch.optim.Adam(agent.critic.parameters(), lr=args.learning_rate)
-    return trpo.update(agent, optimizer, args, batch).tolist(), before
+    metrics = trpo.update(agent, optimizer, args, batch)
+    return {name.removeprefix("losses/"): value for name, value in metrics.items()}, before
 
 
 def small_policy():
@@ -263,18 +270,22 @@ def test_step_stays_in_the_region_and_betters_the_surrogate(trpo, max_kl, norm_a
     """Measured outside of the file. With so little damping the full step is too long, but for the shortest one. Would
     break: a line search that looks at one of the two, a step that is too short by far."""
     agent, args = make_agent(trpo, max_kl=max_kl, norm_adv=norm_adv, cg_damping=1e-3)
-    x, action, logprob, advantage, _ = batch = make_batch(agent)
+    batch = make_batch(agent)
+    x, advantage = batch["x"], batch["advantage"]
     with torch.no_grad():
         old = Normal(agent.actor_mean(x), agent.actor_logstd.exp())
-    (loss, entropy, kl, share, _), before = step(trpo, agent, args, batch)
+    metrics, before = step(trpo, agent, args, batch)
+    kl, share = metrics["kl"], metrics["step_share"]
     new = Normal(agent.actor_mean(x), agent.actor_logstd.exp())
     if norm_adv:
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-    surrogate = ((new.log_prob(action).sum(-1) - logprob).exp() * advantage).mean().item()
+    ratio = (new.log_prob(batch["action"]).sum(-1) - batch["old_logprob"]).exp()
+    surrogate = (ratio * advantage).mean().item()
     assert kl == pytest.approx(kl_divergence(old, new).sum(-1).mean().item(), rel=1e-3)
     assert 0.2 * max_kl < kl <= max_kl
-    assert surrogate > advantage.mean().item() and loss == pytest.approx(-surrogate, rel=1e-4)
-    assert entropy == pytest.approx(new.entropy().sum(-1).mean().item(), rel=1e-5)
+    assert surrogate > advantage.mean().item()
+    assert metrics["policy_loss"] == pytest.approx(-surrogate, rel=1e-4)
+    assert metrics["entropy"] == pytest.approx(new.entropy().sum(-1).mean().item(), rel=1e-5)
     assert (share == 1) == (max_kl == 1e-4)
     assert min(abs(share - 0.8**trial) for trial in range(10)) < 1e-6
 
@@ -285,14 +296,15 @@ def test_no_better_step_is_refused(trpo, monkeypatch):
     agent, args = make_agent(trpo)
     calls, original = [], trpo.surrogate_loss
 
-    def worse(*rows):
+    def worse(*args, **tensors):
         calls.append(1)
-        loss, policy = original(*rows)
+        loss, policy = original(*args, **tensors)
         return loss + (len(calls) > 1), policy
 
     monkeypatch.setattr(trpo, "surrogate_loss", worse)
-    (_, _, kl, share, _), before = step(trpo, agent, args, make_batch(agent))
-    assert len(calls) == 12 and (kl, share) == (0, 0)
+    metrics, before = step(trpo, agent, args, make_batch(agent))
+    assert len(calls) == 12  # before the step, ten trials, and the metrics
+    assert metrics["kl"] == metrics["step_share"] == 0
     assert all(torch.equal(*pair) for pair in zip(before, policy_of(agent)))
 
 
@@ -300,8 +312,8 @@ def test_step_out_of_the_region_is_refused(trpo, monkeypatch):
     """Where every trial leaves the region. Would break: a better surrogate alone that is enough."""
     agent, args = make_agent(trpo)
     monkeypatch.setattr(trpo, "kl_divergence", lambda old, new: 1 + kl_divergence(old, new))
-    (*_, share, _), before = step(trpo, agent, args, make_batch(agent))
-    assert share == 0
+    metrics, before = step(trpo, agent, args, make_batch(agent))
+    assert metrics["step_share"] == 0
     assert all(torch.equal(*pair) for pair in zip(before, policy_of(agent)))
 
 
@@ -312,11 +324,11 @@ def test_nothing_to_better(trpo, advantage, norm_adv):
     weights."""
     agent, args = make_agent(trpo, norm_adv=norm_adv)
     batch = make_batch(agent)
-    batch[3] = torch.full_like(batch[3], advantage)
+    batch["advantage"] = torch.full_like(batch["advantage"], advantage)
     critic = agent.critic[0].weight.detach().clone()
-    (*_, share, _), before = step(trpo, agent, args, batch)
+    metrics, before = step(trpo, agent, args, batch)
     if advantage != 7 or norm_adv:
-        assert share == 0
+        assert metrics["step_share"] == 0
         assert all(torch.equal(*pair) for pair in zip(before, policy_of(agent)))
     assert all(parameter.isfinite().all() for parameter in agent.parameters())
     assert not torch.equal(critic, agent.critic[0].weight)  # the values are learned all the same
@@ -342,7 +354,7 @@ def same_in_sb3_contrib(agent, args, batch) -> TRPO:
     for theirs, ours in pairs(model, agent):
         theirs.data.copy_(ours.data)
     names = "observations", "actions", "log_probs", "advantages", "returns"
-    for name, tensor in zip(names, batch):
+    for name, tensor in zip(names, batch.values(), strict=True):
         shape = getattr(model.rollout_buffer, name).shape
         setattr(model.rollout_buffer, name, tensor.numpy().reshape(shape).copy())
     model.rollout_buffer.full = True
@@ -370,14 +382,14 @@ def test_step_equals_sb3_contrib(trpo, flags):
     batch = make_batch(agent)
     model = same_in_sb3_contrib(agent, args, batch)
     start = [parameter.detach().clone() for _, parameter in pairs(model, agent)]
-    (loss, _, kl, share, value_loss), _ = step(trpo, agent, args, batch)
+    metrics, _ = step(trpo, agent, args, batch)
     model.train()
     logged = model.logger.name_to_value
-    assert share > 0 and logged["train/is_line_search_success"] == 1
-    assert -loss == pytest.approx(logged["train/policy_objective"], rel=1e-4)
+    assert metrics["step_share"] > 0 and logged["train/is_line_search_success"] == 1
+    assert -metrics["policy_loss"] == pytest.approx(logged["train/policy_objective"], rel=1e-4)
     theirs = logged["train/kl_divergence_loss"]  # KL[new || old]
-    assert kl == pytest.approx(2 * theirs, rel=0.1)
-    assert 2 * value_loss == pytest.approx(logged["train/value_loss"], rel=1e-5)
+    assert metrics["kl"] == pytest.approx(2 * theirs, rel=0.1)
+    assert 2 * metrics["value_loss"] == pytest.approx(logged["train/value_loss"], rel=1e-5)
     moves = [
         [(after - before).detach().flatten() for after, before in zip(side, start)]
         for side in zip(*pairs(model, agent))
@@ -403,8 +415,8 @@ def test_all_but_the_update_is_that_of_ppo(trpo, monkeypatch, tmp_path):
         monkeypatch.setattr(algo, "make_envs", loud)
 
         def update(agent, optimizer, args, batch, *_, to=batches):
-            to.append(batch[:5])
-            return torch.zeros(5)
+            to.append({name: batch[name] for name in batch if name != "old_value"})
+            return {}
 
         monkeypatch.setattr(algo, "update", update)
         Counter.rows.clear()
@@ -419,17 +431,17 @@ def test_all_but_the_update_is_that_of_ppo(trpo, monkeypatch, tmp_path):
     (theirs, rms, rest), (batches, our_rms, our_rest) = seen
     assert len(batches) == len(theirs) > 3
     for pair in zip(theirs, batches):
-        assert 16 < len(pair[1][0]) < 32  # without reset rows
-        assert all(torch.equal(*tensors) for tensors in zip(*pair, strict=True))
+        assert 16 < len(pair[1]["x"]) < 32  # without autoreset steps
+        assert equal(*pair) and len(pair[1]) == 5
     assert equal(rms, our_rms) and len(rms) == 6 and rest == our_rest
 
 
 def test_values_are_learned_from_every_row_in_each_epoch(trpo, monkeypatch):
     """Would break: minibatches drawn with replacement, one order for all epochs, targets of other rows."""
     agent, args = make_agent(trpo, num_minibatches=4, update_epochs=3)
-    batch = make_batch(agent, rows=114)  # of 128 places, the others being reset rows
-    batch[4] = torch.arange(114.0)
-    batch[0][:, 0] = batch[4]
+    batch = make_batch(agent, samples=114)  # of 128 steps; the others are autoreset steps
+    batch["target"] = torch.arange(114.0)
+    batch["x"][:, 0] = batch["target"]
     seen, original = [], trpo.value_loss
 
     def record(agent, x, target):
@@ -441,16 +453,16 @@ def test_values_are_learned_from_every_row_in_each_epoch(trpo, monkeypatch):
     step(trpo, agent, args, batch)
     assert len(seen) == 12
     epochs = [torch.cat(seen[4 * k : 4 * k + 4]) for k in range(3)]
-    assert all(epoch.sort().values.equal(batch[4]) for epoch in epochs)
-    assert not epochs[0].equal(epochs[1]) and not epochs[0].equal(batch[4])
+    assert all(epoch.sort().values.equal(batch["target"]) for epoch in epochs)
+    assert not epochs[0].equal(epochs[1]) and not epochs[0].equal(batch["target"])
 
 
 def test_column_in_place_of_a_vector_is_refused(trpo):
     """Would break: (n,) - (n, 1) broadcasts to (n, n), trains nothing and raises nothing."""
-    for index in (2, 3, 4):
+    for name in ("old_logprob", "advantage", "target"):
         agent, args = make_agent(trpo)
         batch = make_batch(agent)
-        batch[index] = batch[index][:, None]
+        batch[name] = batch[name][:, None]
         with pytest.raises(AssertionError):
             step(trpo, agent, args, batch)
 
