@@ -385,6 +385,15 @@ def evaluate(agent: Agent, envs, obs, greedy: bool = False) -> np.ndarray:
     return returns
 
 
+def evaluate_both(agent: Agent, args: Args, seed: int, video_dir):
+    """Returns with sampled and with epsilon-greedy actions, in games with the same starts."""
+    cuda_devices = [0] if agent.critic.weight.is_cuda else []
+    with torch.random.fork_rng(cuda_devices):  # training draws the same numbers without evaluations
+        sampled = evaluate(agent, *make_envs(args, args.eval_episodes, seed, video_dir))
+        greedy = evaluate(agent, *make_envs(args, args.eval_episodes, seed), greedy=True)
+    return sampled, greedy
+
+
 def write(path: Path, content):
     """Write atomically: a killed process leaves the old file or the new one, never half of one."""
     partial_path = path.with_suffix(".tmp")
@@ -664,12 +673,7 @@ def train(args: Args, signals=()) -> dict:
             bar.set_description_str("evaluation ")
             video_dir = run_dir / f"videos/step-{global_step}" if args.capture_video else None
             eval_seed = env_seed + 2**30
-            cuda_devices = [0] if device == "cuda" else []
-            with torch.random.fork_rng(cuda_devices):  # leaves training's random numbers alone
-                envs_and_obs = make_envs(args, args.eval_episodes, eval_seed, video_dir)
-                eval_returns = evaluate(agent, *envs_and_obs)
-                envs_and_obs = make_envs(args, args.eval_episodes, eval_seed)
-                greedy_returns = evaluate(agent, *envs_and_obs, greedy=True)
+            eval_returns, greedy_returns = evaluate_both(agent, args, eval_seed, video_dir)
             writer.add_scalar("eval/episodic_return", eval_returns.mean(), global_step)
             writer.add_scalar("eval/greedy_return", greedy_returns.mean(), global_step)
         writer.flush()
