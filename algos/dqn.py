@@ -374,7 +374,7 @@ def evaluate(agent: Agent, envs, obs) -> np.ndarray:
     """Raw return of each environment's first episode, with --eval-e as epsilon."""
     returns = np.zeros(envs.num_envs)
     running = np.ones(envs.num_envs, bool)
-    with torch.random.fork_rng(devices=[]):  # leaves the random numbers of training as they are
+    with torch.random.fork_rng(devices=[]):  # leaves training's random numbers alone
         for _ in range(agent.args.eval_max_steps):
             x = torch.from_numpy(obs).to(agent.network[0].weight.device)
             action = agent.get_action(x, agent.args.eval_e).numpy()
@@ -585,7 +585,7 @@ def train(args: Args, signals=()) -> dict:
     run_dir, record, writer = open_run(args, device, global_step)
 
     eval_frequency = args.eval_frequency or args.total_timesteps
-    log_frequency = min(1000, args.checkpoint_frequency)  # checkpoints come after lines of the log
+    log_frequency = min(1000, args.checkpoint_frequency)  # a checkpoint follows a line of the log
     done = np.zeros(args.num_envs, bool)
     seconds_per_step = []  # of each iteration
     saved_step = global_step
