@@ -165,13 +165,12 @@ def test_n_step_returns_by_hand():
 
 
 def test_td_target_by_hand():
-    """Would break: a terminal state worth something, the wrong network choosing. Rows: terminal; DQN's 2 + 0.5 x 4;
-    the chooser's best action, whose value is 3: 2 + 0.5 x 3."""
+    """Would break: a terminal state worth something, the value of another action. Samples: terminal; 2 + 0.5 x 4;
+    an action whose value is not the largest: 2 + 0.5 x 3."""
     algo = load("dqn_atari")
-    values, chooser = torch.tensor([[1, 4.0, 3], [1, 4, 3]]), torch.tensor([[0, 1, 5.0], [0, 1, 5]])
-    reward, terminal = torch.tensor([2.0, 2]), torch.tensor([1.0, 0])
-    assert algo.td_target(reward, terminal, values, values, 0.5).tolist() == [2.0, 4.0]
-    assert algo.td_target(reward, terminal, values, chooser, 0.5).tolist() == [2.0, 3.5]
+    values, action = torch.tensor([[1, 4.0, 3], [1, 4, 3], [1, 4, 3]]), torch.tensor([1, 1, 2])
+    reward, terminal = torch.tensor([2.0, 2, 2]), torch.tensor([1.0, 0, 0])
+    assert algo.td_target(reward, terminal, values, action, 0.5).tolist() == [2.0, 4.0, 3.5]
 
 
 # ---- one step of each update
@@ -231,10 +230,8 @@ def test_dqn_step_equals_stable_baselines3(flags):
         assert theirs.shape == ours.shape
         theirs.data.copy_(ours.data)
     obs, next_obs = observations(), observations()
-    action, reward = (
-        torch.randint(ACTIONS, (ROWS,)).byte(),
-        3 * torch.randn(ROWS),
-    )  # errors on both sides of Huber's 1
+    action = torch.randint(ACTIONS, (ROWS,))
+    reward = 3 * torch.randn(ROWS)  # errors on both sides of Huber's 1
     terminal = (torch.rand(ROWS) < 0.3).float()
     for k in range(ROWS):
         model.replay_buffer.add(
@@ -245,13 +242,19 @@ def test_dqn_step_equals_stable_baselines3(flags):
         torch.optim.Adam(agent.parameters(), lr=args.learning_rate, fused=True),
         weights(agent),
     )
-    metrics = algo.update(
-        agent, target_agent, optimizer, args, (obs, next_obs, action, reward, terminal)
-    )
+    batch = {
+        "obs": obs,
+        "next_obs": next_obs,
+        "action": action,
+        "reward": reward,
+        "terminal": terminal,
+    }
+    metrics = algo.update(agent, target_agent, optimizer, args, batch)
     model.train(gradient_steps=1, batch_size=ROWS)
-    assert metrics[0].item() == pytest.approx(model.logger.name_to_value["train/loss"], rel=1e-5)
-    values = plain_values(before, agent, obs).gather(-1, action.long()[:, None])
-    assert metrics[1].item() == pytest.approx(values.mean().item(), rel=1e-4)
+    theirs = model.logger.name_to_value["train/loss"]
+    assert metrics["losses/td_loss"].item() == pytest.approx(theirs, rel=1e-5)
+    values = plain_values(before, agent, obs).gather(-1, action[:, None])
+    assert metrics["losses/q_values"].item() == pytest.approx(values.mean().item(), rel=1e-4)
     assert_same_step(model, agent, before, args.learning_rate)
 
 
