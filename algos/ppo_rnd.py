@@ -230,12 +230,10 @@ def layer_init(layer: nn.Linear, std: float = 2**0.5) -> nn.Linear:
 
 
 class Agent(nn.Module):
-    """Gaussian policy, value network, and the statistics of observations and returns.
+    """Gaussian policy, value network, and the statistics of observations and returns."""
 
-    RND: For Discrete actions the policy is categorical. A second value network, the random network
-    and the predictor belong to the intrinsic reward, and so do two more statistics.
-    """
-
+    # RND: the policy of Discrete actions is categorical, and the intrinsic reward has networks and
+    # statistics of its own
     def __init__(self, obs_dim: int, action_space: gym.spaces.Space, args: Args):
         super().__init__()
         self.args = args
@@ -250,9 +248,8 @@ class Agent(nn.Module):
         self.actor_logstd = nn.Parameter(logstd)
         self.obs_rms = RunningMeanStd(obs_dim)
         self.return_rms = RunningMeanStd()
-        # RND: critic of the intrinsic returns, random network, predictor, and statistics
-        self.int_critic = self.mlp(obs_dim, 1, std=1.0)
-        self.random_net = self.mlp(obs_dim, 64, std=2**0.5).requires_grad_(False)
+        self.int_critic = self.mlp(obs_dim, 1, std=1.0)  # RND: of the intrinsic returns
+        self.random_net = self.mlp(obs_dim, 64, std=2**0.5).requires_grad_(False)  # RND: stays so
         self.predictor = self.mlp(obs_dim, 64, std=2**0.5)
         for net in (self.random_net, self.predictor):
             # The inputs are standardised: a unit's input has the same variance for any obs_dim
@@ -260,7 +257,7 @@ class Agent(nn.Module):
             nn.init.normal_(net[0].weight, std=weight_std)
             nn.init.uniform_(net[0].bias, -args.rnd_scale, args.rnd_scale)
         self.seen_rms = RunningMeanStd(obs_dim)  # of next observations, the input of both networks
-        self.bonus_rms = RunningMeanStd()  # of the discounted intrinsic returns
+        self.bonus_rms = RunningMeanStd()  # RND: of the discounted intrinsic returns
         self.register_buffer("action_low", torch.from_numpy(action_space.low))
         self.register_buffer("action_high", torch.from_numpy(action_space.high))
 
@@ -299,7 +296,7 @@ class Agent(nn.Module):
         policy = self.get_policy(x)  # RND: of either kind; a Discrete action is (n,)
         if action is None:
             action = policy.sample()
-        logprob = policy.log_prob(action)
+        logprob = policy.log_prob(action)  # RND: Independent has summed the dimensions
         entropy = policy.entropy()
         return action, logprob, entropy
 
@@ -324,10 +321,7 @@ class Agent(nn.Module):
         return ((next_obs - self.seen_rms.mean) / std).clamp(-5, 5)
 
     def get_intrinsic_reward(self, next_x):  # RND: section 2.2
-        """Error (...) of the predictor, whose targets are the outputs of the random network.
-
-        train() sets it to 0 in autoreset steps: no update learns them, so it would never fade.
-        """
+        """Error (...) of the predictor, whose targets are the outputs of the random network."""
         error = self.predictor(next_x) - self.random_net(next_x)
         return error.pow(2).mean(-1)
 
@@ -371,8 +365,9 @@ def intrinsic_gae(agent: Agent, args: Args, x, rewards, valid):  # RND: section 
     The end of an episode is no loss: what is still unknown can be discovered in the next one.
     """
     values = agent.int_critic(x).squeeze(-1)
-    # The critic never learns the value of an episode's last observation, as only an autoreset
-    # step starts there. That step has no reward: its value is the next one, a step later.
+    # No update learns from autoreset steps. So their intrinsic reward is 0, as it would never fade,
+    # and the value of their observation, the last of an episode, is unknown to the critic: it is
+    # the value of the next observation, discounted.
     autoreset = ~valid
     values[:-1][autoreset] = args.int_gamma * values[1:][autoreset]
     no_ends = torch.zeros_like(rewards)  # no step counts as terminated or done
@@ -415,10 +410,11 @@ def ppo_loss(
 
     entropy = entropy.mean()
     loss = policy_loss + args.vf_coef * value_loss - args.ent_coef * entropy
-    # RND: losses of the intrinsic critic and of the predictor, whose error is the intrinsic reward
+    # RND: loss of the intrinsic critic
     int_value = agent.int_critic(x).squeeze(-1)
     int_value_loss = 0.5 * ((int_value - int_target) ** 2).mean()
     loss += args.vf_coef * int_value_loss
+    # RND: loss of the predictor, whose error is the intrinsic reward
     loss += agent.get_intrinsic_reward(next_x).mean()
     metrics = {
         "losses/policy_loss": policy_loss,
@@ -750,8 +746,8 @@ def train(args: Args, signals=()) -> dict:
             "advantage": advantages[b_valid],
             "target": targets[b_valid],
             "old_value": values[:-1][b_valid],
-            "next_x": next_x[b_valid],  # RND: for the predictor and the intrinsic critic
-            "int_target": int_targets[b_valid],
+            "next_x": next_x[b_valid],  # RND: for the predictor
+            "int_target": int_targets[b_valid],  # RND: for the intrinsic critic
         }
         scalars = update(agent, optimizer, args, batch, loss_fn)
         agent.obs_rms.update(obs[:-1][b_valid])  # last, so that rollout and update see the same x
