@@ -77,7 +77,7 @@ class Args:
     env_id: str = "CartPole-v1"  # Gymnasium or EnvPool id: Box observations, Discrete actions
     env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"  # for training
     num_envs: int = 16  # parallel environments
-    total_timesteps: int = 200_000  # steps of all environments together, as in all flags
+    total_timesteps: int = 200_000  # steps of all environments; schedules follow a new total
     learning_rate: float = 1e-3  # of Adam
     buffer_size: int = 100_000  # steps in the replay buffer
     gamma: float = 0.99  # discount factor
@@ -350,8 +350,8 @@ def next_log_step(step: int, eval_frequency: int, longest: int) -> int:
     return math.ceil((completed + 1) * eval_frequency / intervals)
 
 
-def check_finite(agent: Agent, obs, rewards, scalars: dict, global_step: int, saved_step: int):
-    """Exit if there is a NaN or an infinity: obs (T + 1, N, obs_dim), rewards (T, N), weights."""
+def check_finite(agent: Agent, obs, rewards, scalars: dict, global_step, saved_step, run_dir):
+    """Exit if there is a NaN or an infinity: obs (T or T + 1, N, obs_dim), rewards (T, N)."""
     numbers = {
         "observations": obs,
         "rewards": torch.from_numpy(rewards),
@@ -365,7 +365,7 @@ def check_finite(agent: Agent, obs, rewards, scalars: dict, global_step: int, sa
             if name in ("observations", "rewards"):
                 _, env, *_ = (~is_finite).nonzero()[0]
                 where = f"{name} of environment {env}"
-            checkpoint = f"the last checkpoint is at step {saved_step}"
+            checkpoint = f"the last checkpoint in {run_dir} is at step {saved_step}"
             sys.exit(f"NaN or infinity in the {where} before step {global_step}; {checkpoint}")
 
 
@@ -444,12 +444,14 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     except (gym.error.Error, ImportError, ValueError) as error:
         sys.exit(f"--env-id {args.env_id}: {error}")
     obs_space = envs.single_observation_space
-    obs_spaces = [obs_space]
+    obs_spaces = {"observation": obs_space}
     if isinstance(obs_space, gym.spaces.Dict):
-        obs_spaces = obs_space.values()
-    for space in obs_spaces:
+        obs_spaces = obs_space.spaces
+    for name, space in obs_spaces.items():
         if not isinstance(space, gym.spaces.Box):
-            sys.exit(f"--env-id {args.env_id}: {space} observations; add a wrapper to WRAPPERS")
+            wrong = f"{name} is {space}, not a Box"
+            way_out = "add gym.wrappers.FlattenObservation to WRAPPERS"
+            sys.exit(f"--env-id {args.env_id}: {wrong}; {way_out}")
     action_space = envs.single_action_space
     refused = f"--env-id {args.env_id}: {action_space} actions"
     if not isinstance(action_space, gym.spaces.Discrete):
@@ -639,7 +641,7 @@ def train(args: Args, signals=()) -> dict:
                 scalars[name] = np.mean(values.tolist())
         new_obs = torch.from_numpy(np.stack(obs_history))
         rewards = np.stack(reward_history)
-        check_finite(agent, new_obs, rewards, scalars, global_step, saved_step)
+        check_finite(agent, new_obs, rewards, scalars, global_step, saved_step, run_dir)
 
         # Log
         seconds = time.perf_counter() - iteration_started

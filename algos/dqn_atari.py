@@ -65,7 +65,7 @@ class Args:
     compile: bool = False  # torch.compile network and loss; CUDA graphs on a GPU
     env_id: str = "BreakoutNoFrameskip-v4"  # keeps its sticky actions; a frame skip of 1 becomes 4
     num_envs: int = 8  # parallel environments
-    total_timesteps: int = 10_000_000  # steps of all environments together, as in all flags
+    total_timesteps: int = 10_000_000  # steps of all environments; schedules follow a new total
     learning_rate: float = 1e-4  # of Adam
     buffer_size: int = 1_000_000  # steps in the replay buffer, one frame of 7,056 bytes each
     gamma: float = 0.99  # discount factor
@@ -444,7 +444,7 @@ def next_log_step(step: int, eval_frequency: int, longest: int) -> int:
     return math.ceil((completed + 1) * eval_frequency / intervals)
 
 
-def check_finite(agent: Agent, scalars: dict, global_step: int, saved_step: int):
+def check_finite(agent: Agent, scalars: dict, global_step, saved_step, run_dir):
     """Exit if there is a NaN or an infinity. Rewards and images are integers, hence finite."""
     sums = [weight.detach().sum() for weight in agent.parameters()]  # NaN if an element is NaN
     numbers = {
@@ -453,7 +453,7 @@ def check_finite(agent: Agent, scalars: dict, global_step: int, saved_step: int)
     }
     for name, tensor in numbers.items():
         if not tensor.isfinite().all():
-            checkpoint = f"the last checkpoint is at step {saved_step}"
+            checkpoint = f"the last checkpoint in {run_dir} is at step {saved_step}"
             sys.exit(f"NaN or infinity in the {name} before step {global_step}; {checkpoint}")
 
 
@@ -732,7 +732,7 @@ def train(args: Args, signals=()) -> dict:
             for name in history[0]:
                 values = torch.stack([metrics[name] for metrics in history])
                 scalars[name] = np.mean(values.tolist())
-        check_finite(agent, scalars, global_step, saved_step)
+        check_finite(agent, scalars, global_step, saved_step, run_dir)
 
         # Log
         seconds = time.perf_counter() - iteration_started

@@ -63,7 +63,7 @@ class Args:
     compile: bool = False  # torch.compile policy, advantages and loss; CUDA graphs on a GPU
     env_id: str = "BreakoutNoFrameskip-v4"  # keeps its sticky actions; a frame skip of 1 becomes 4
     num_envs: int = 8  # parallel environments
-    total_timesteps: int = 10_000_000  # steps of all environments together, as in all flags
+    total_timesteps: int = 10_000_000  # steps of all environments; schedules follow a new total
     learning_rate: float = 2.5e-4  # of Adam
     anneal_lr: bool = True  # anneal the learning rate linearly to zero
     num_steps: int = 128  # steps of each environment in a rollout
@@ -391,7 +391,7 @@ def update(agent: Agent, optimizer, args: Args, batch: dict, loss_fn=ppo_loss) -
     return dict(zip(metrics, means))
 
 
-def check_finite(agent: Agent, scalars: dict, global_step: int, saved_step: int):
+def check_finite(agent: Agent, scalars: dict, global_step, saved_step, run_dir):
     """Exit if there is a NaN or an infinity. Rewards and images are integers, hence finite."""
     sums = [weight.detach().sum() for weight in agent.parameters()]  # NaN if an element is NaN
     numbers = {
@@ -400,7 +400,7 @@ def check_finite(agent: Agent, scalars: dict, global_step: int, saved_step: int)
     }
     for name, tensor in numbers.items():
         if not tensor.isfinite().all():
-            checkpoint = f"the last checkpoint is at step {saved_step}"
+            checkpoint = f"the last checkpoint in {run_dir} is at step {saved_step}"
             sys.exit(f"NaN or infinity in the {name} before step {global_step}; {checkpoint}")
 
 
@@ -695,7 +695,7 @@ def train(args: Args, signals=()) -> dict:
             if signals or global_step >= args.total_timesteps:
                 return {}
             continue
-        check_finite(agent, scalars, global_step, saved_step)
+        check_finite(agent, scalars, global_step, saved_step, run_dir)
 
         # Log
         seconds = time.perf_counter() - iteration_started

@@ -67,7 +67,7 @@ class Args:
     compile: bool = False  # torch.compile policy, advantages and loss; CUDA graphs on a GPU
     env_id: str = "CartPole-v1"  # Gymnasium id with Discrete actions that shows or renders images
     num_envs: int = 16  # parallel environments
-    total_timesteps: int = 100_000  # steps of all environments together, as in all flags
+    total_timesteps: int = 100_000  # steps of all environments; schedules follow a new total
     learning_rate: float = 5e-4  # of Adam
     anneal_lr: bool = True  # anneal the learning rate linearly to zero
     num_steps: int = 128  # steps of each environment in a rollout
@@ -315,7 +315,7 @@ def update(agent: Agent, optimizer, args: Args, batch: dict, loss_fn=ppo_loss) -
     return dict(zip(metrics, means))
 
 
-def check_finite(agent: Agent, rewards, scalars: dict, global_step: int, saved_step: int):
+def check_finite(agent: Agent, rewards, scalars: dict, global_step, saved_step, run_dir):
     """Exit if there is a NaN or an infinity: rewards (T, N), weights. Images are integers."""
     sums = [weight.detach().sum() for weight in agent.parameters()]  # NaN if an element is NaN
     numbers = {
@@ -330,7 +330,7 @@ def check_finite(agent: Agent, rewards, scalars: dict, global_step: int, saved_s
             if name == "rewards":
                 _, env = (~is_finite).nonzero()[0]
                 where = f"rewards of environment {env}"
-            checkpoint = f"the last checkpoint is at step {saved_step}"
+            checkpoint = f"the last checkpoint in {run_dir} is at step {saved_step}"
             sys.exit(f"NaN or infinity in the {where} before step {global_step}; {checkpoint}")
 
 
@@ -614,7 +614,7 @@ def train(args: Args, signals=()) -> dict:
             "old_value": values[:-1][b_valid],
         }
         scalars = update(agent, optimizer, args, batch, loss_fn)
-        check_finite(agent, rewards, scalars, global_step, saved_step)
+        check_finite(agent, rewards, scalars, global_step, saved_step, run_dir)
 
         # Log
         seconds = time.perf_counter() - iteration_started
