@@ -275,7 +275,7 @@ def td_target(reward, terminal, next_values, next_action, gamma: float):
     return reward + gamma * next_value * (1 - terminal)
 
 
-def dqn_loss(agent: Agent, target_agent: Agent, args, obs, next_obs, action, reward, terminal):
+def dqn_loss(agent: Agent, target_agent, args: Args, obs, next_obs, action, reward, terminal):
     """Loss of a minibatch of tensors (n, ...), and its metrics by name."""
     with torch.no_grad():
         next_values = target_agent(next_obs)

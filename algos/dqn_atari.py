@@ -251,7 +251,7 @@ class Agent(nn.Module):
     def forward(self, obs):
         """obs (n, 4, 84, 84) uint8 -> (n, num_actions) float32."""
         dtype = torch.bfloat16 if self.bfloat16 else self.head.weight.dtype
-        # channels_last before the cast, while a pixel is a byte: 22 % more steps/s in float32
+        # channels_last like the weights, and before the cast, while a pixel is a byte
         x = obs.contiguous(memory_format=torch.channels_last).to(dtype).div_(255)
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bfloat16):
             features = self.network(x).float()
@@ -369,7 +369,7 @@ def td_target(reward, terminal, next_values, next_action, gamma: float):
     return reward + gamma * next_value * (1 - terminal)
 
 
-def dqn_loss(agent: Agent, target_agent: Agent, args, obs, next_obs, action, reward, terminal):
+def dqn_loss(agent: Agent, target_agent, args: Args, obs, next_obs, action, reward, terminal):
     """Loss of a minibatch of tensors (n, ...), and its metrics by name."""
     with torch.no_grad():
         next_values = target_agent(next_obs)
