@@ -91,7 +91,8 @@ def with_mathml(text: str) -> str:
     def change(match) -> str:
         if match["block"] is not None:
             return f"<div>{convert(match['block'], display='block')}</div>"
-        return convert(match["inline"]).replace("*", "&#42;").replace("_", "&#95;")
+        formula = convert(match["inline"]).replace("*", "&#42;").replace("_", "&#95;")
+        return f"<span>{formula}</span>"  # a line that begins with <math> would be a block
 
     return outside_code(lambda part: FORMULA.sub(change, part), text)
 
