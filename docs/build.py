@@ -111,7 +111,9 @@ def code_page(path: str) -> str:
 def folder_page(path: str) -> str:
     """A page that lists a folder."""
     names = sorted(x.name for x in (ROOT / path).iterdir() if not x.name.startswith((".", "__")))
-    return f"---\nsearch:\n  exclude: true\n---\n# {path}/\n\n" + "".join(f"- `{x}`\n" for x in names)
+    return f"---\nsearch:\n  exclude: true\n---\n# {path}/\n\n" + "".join(
+        f"- `{x}`\n" for x in names
+    )
 
 
 def prepare() -> list[str]:
@@ -119,7 +121,9 @@ def prepare() -> list[str]:
     names the links that lead nowhere."""
     shutil.rmtree(SOURCE, ignore_errors=True)
     navigation = re.findall(rf'"{PREFIX}(.*?)"', (ROOT / "zensical.toml").read_text())
-    ours = [x for x in (ROOT / "docs").rglob("*") if x.is_file() and x.suffix not in (".py", ".pyc")]
+    ours = [
+        x for x in (ROOT / "docs").rglob("*") if x.is_file() and x.suffix not in (".py", ".pyc")
+    ]
     broken = []
     queue = [x.relative_to(ROOT).as_posix() for x in sorted(ours)] + navigation
     seen = set(queue)
@@ -161,7 +165,10 @@ def main() -> int:
     done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
     if done.returncode:
         print(done.stdout, done.stderr.partition("Traceback")[0], file=sys.stderr)
-        print("The pages above are those of site/source/, line by line those of docs/.", file=sys.stderr)
+        print(
+            "The pages above are those of site/source/, line by line those of docs/.",
+            file=sys.stderr,
+        )
         return 1
     title = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["site_name"]
     print(f"{title}: {len(list(HTML.rglob('index.html')))} pages in {HTML.relative_to(ROOT)}/")

@@ -4,8 +4,8 @@
     python docs/generate.py --check     # change nothing; exit status 1 if one is out of date
 
 Two things are generated. Text between `<!-- generated: NAME -->` and `<!-- end -->` comes from the function NAME below,
-which reads the CSV files of benchmarks/ or the files of algos/. And a link whose text is code and whose target is a line
-of a Python file, such as [`compute_gae`](../../algos/ppo.py#L190), leads to the first line with that code, or to the
+which reads the CSV files of benchmarks/ or the files of algos/. And a link whose text is code and whose target is a
+line of a Python file, such as [`compute_gae`](../../algos/ppo.py#L190), leads to the first line with that code, or to the
 definition of that name.
 
     python docs/generate.py --log runs/RUN_1 runs/RUN_2
@@ -199,7 +199,9 @@ METRIC_NAMES = (
     "losses/clipfrac",
     "losses/explained_variance",
 )
-GENERATED = {x.__name__: x for x in (readme_results, ppo_results, ppo_mistakes, ppo_flags, ppo_metrics)}
+GENERATED = {
+    x.__name__: x for x in (readme_results, ppo_results, ppo_mistakes, ppo_flags, ppo_metrics)
+}
 
 
 def line_of(code: str, path: str) -> int | None:

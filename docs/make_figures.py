@@ -119,7 +119,9 @@ def draw_learning_curves() -> None:
         for (task, _), points in curves.items():
             if task == env_id:
                 steps, returns = zip(*sorted(points))
-                axis.plot([x / 1e6 for x in steps], returns, color=COLORS["plainrl"], lw=1, alpha=0.8)
+                axis.plot(
+                    [x / 1e6 for x in steps], returns, color=COLORS["plainrl"], lw=1, alpha=0.8
+                )
         axis.axhline(value, color="0.35", lw=1, ls=(0, (4, 3)))
         axis.annotate(
             source,

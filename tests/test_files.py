@@ -268,12 +268,3 @@ def test_siblings_are_declared():
         declared = [name for group in groups for name in group]
         assert len(declared) == len(set(declared))
         assert set(parts()[part]) <= set(declared), part
-
-
-def test_lengths_in_the_readme():
-    """Would break: a column that was right before the last change."""
-    rows = re.findall(
-        r"\(algos/(\w+)\.py\) \|.*\| (\d+) \|$", (ROOT / "README.md").read_text(), re.M
-    )
-    lengths = {name: len(script(name).read_text().splitlines()) for name in EVERY}
-    assert {name: int(lines) for name, lines in rows} == lengths

@@ -79,7 +79,9 @@ def test_builds_in_a_minute(seconds):
 def test_nothing_comes_from_elsewhere(seconds):
     """Would break: a font, script or style sheet that the page fetches from the network."""
     for page in HTML.rglob("*.html"):
-        loaded = re.findall(r"<(?:script|img|link)\b[^>]*?(?:src|href)=\"?(https?:[^\" >]+)", page.read_text())
+        loaded = re.findall(
+            r"<(?:script|img|link)\b[^>]*?(?:src|href)=\"?(https?:[^\" >]+)", page.read_text()
+        )
         assert not [link for link in loaded if "canonical" not in link], page
 
 
@@ -140,7 +142,9 @@ def test_pages_in_a_browser(seconds, tmp_path):
     url = f"http://127.0.0.1:{server.server_port}/driver"
     done = subprocess.run([browser, *flags, url], capture_output=True, text=True, timeout=300)
     server.shutdown()
-    found = json.loads(re.search(r"<pre>(.*?)</pre>", done.stdout, re.DOTALL)[1].replace("&amp;", "&"))
+    found = json.loads(
+        re.search(r"<pre>(.*?)</pre>", done.stdout, re.DOTALL)[1].replace("&amp;", "&")
+    )
     assert len(found) == len(pages) > 25
     for page in found:
         assert page["title"], page
