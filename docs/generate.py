@@ -5,8 +5,8 @@
 
 Two things are generated. Text between `<!-- generated: NAME -->` and `<!-- end -->` comes from the function NAME below,
 which reads the CSV files of benchmarks/ or the files of algos/. And a link whose text is code and whose target is a
-line of a Python file, such as [`compute_gae`](../../algos/ppo.py#L190), leads to the first line with that code, or to the
-definition of that name.
+line of a Python file, such as [`compute_gae`](../../algos/ppo.py#L190), leads to the first line with that code, or to
+the definition of that name.
 
     python docs/generate.py --log runs/RUN_1 runs/RUN_2
 
