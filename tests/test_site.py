@@ -82,8 +82,8 @@ def fetched_from_elsewhere() -> list[str]:
 
 @pytest.mark.slow
 def test_site(tmp_path):
-    """Would break: a build that takes a minute of CPU time, or the network; a page with an error in the browser's console, without
-    a title or an image, or wider than a phone's screen."""
+    """Would break: a build that takes a minute of CPU time, or the network; a page that writes to the browser's console,
+    is wider than a phone's screen, or has no title or a missing image."""
     assert build_site() < 60
     assert not fetched_from_elsewhere()
     check_in_a_browser(tmp_path)
@@ -157,8 +157,7 @@ def check_in_a_browser(tmp_path) -> None:
     by_name = {page["page"]: page for page in found}
     assert by_name["/algorithms/ppo/"]["formulas"] > 8
     assert by_name["/algorithms/ppo/"]["images"] and by_name["/"]["images"]
-    console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-    assert not [line for line in console if re.search("error|failed", line, re.IGNORECASE)]
+    assert "CONSOLE" not in done.stderr, done.stderr
 
 
 def test_generated_parts():
