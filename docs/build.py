@@ -103,7 +103,7 @@ def code_page(path: str) -> str:
         lexer = get_lexer_for_filename(path)
     except ClassNotFound:
         lexer = get_lexer_for_filename("a.txt")
-    look = HtmlFormatter(linenos="table", lineanchors="L", anchorlinenos=True)
+    look = HtmlFormatter(linenos="inline", lineanchors="L", anchorlinenos=True, wrapcode=True)
     code = highlight((ROOT / path).read_text(), lexer, look)
     return f"---\nhide: [navigation, toc]\nsearch:\n  exclude: true\n---\n# {path}\n\n{code}\n"
 

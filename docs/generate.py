@@ -178,7 +178,7 @@ def ppo_metrics(text: str) -> str:
         values.setdefault((row["env_id"], row["metric"]), []).append(float(row["value"]))
     lines = []
     for line in text.splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
         metric = cells[0].strip("` ")
         for column, env_id in ((2, "BipedalWalker-v3"), (3, "HalfCheetah-v5")):
             if found := values.get((env_id, metric)):

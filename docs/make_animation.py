@@ -18,6 +18,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 import enjoy  # noqa: E402
 from common import check  # noqa: E402
 
+# Left, top, right and bottom of what is shown of a frame, as shares of it
+AREAS = {"BipedalWalker-v3": (0, 0.28, 0.66, 0.94), "HalfCheetah-v5": (0, 0.3, 1, 0.97)}
+
 
 @dataclass
 class Options:
@@ -25,8 +28,8 @@ class Options:
     output: Path = Path("docs/agents.gif")  # the animation
     seconds: float = 6.0  # length
     fps: int = 20  # frames per second
-    width: int = 280  # pixels of each agent
-    height: int = 187  # pixels
+    width: int = 300  # pixels of each agent
+    height: int = 200  # pixels
     colors: int = 48  # of the common palette
     seed: int = 2**30  # of the episodes
     skip: float = 0.0  # seconds of each episode that are left out at the start
@@ -60,15 +63,19 @@ def play(run: Path, options: Options) -> list[Image.Image]:
     check(film.frames, f"{run} rendered nothing")
     indices = [skip + round(i * rate / options.fps) for i in range(wanted)]
     chosen = [film.frames[min(i, len(film.frames) - 1)] for i in indices]
-    return [fit(frame, options.width, options.height) for frame in chosen]
+    return [fit(frame, args.env_id, options) for frame in chosen]
 
 
-def fit(frame: Image.Image, width: int, height: int) -> Image.Image:
-    """The middle of a frame, cut to the shape and scaled to the size."""
-    shape = width / height
-    w, h = min(frame.width, frame.height * shape), min(frame.height, frame.width / shape)
-    left, top = (frame.width - w) / 2, (frame.height - h) / 2
-    return frame.resize((width, height), Image.Resampling.BOX, (left, top, left + w, top + h))
+def fit(frame: Image.Image, env_id: str, options: Options) -> Image.Image:
+    """The part of a frame with the agent, in the shape and size of its place."""
+    left, top, right, bottom = AREAS.get(env_id, (0, 0, 1, 1))
+    left, right = left * frame.width, right * frame.width
+    top, bottom = top * frame.height, bottom * frame.height
+    shape = options.width / options.height
+    w, h = min(right - left, (bottom - top) * shape), min(bottom - top, (right - left) / shape)
+    left, top = (left + right - w) / 2, (top + bottom - h) / 2
+    box = left, top, left + w, top + h
+    return frame.resize((options.width, options.height), Image.Resampling.BOX, box)
 
 
 def main(options: Options) -> None:
