@@ -74,7 +74,7 @@ class Args:
     compile: bool = False  # torch.compile network and loss; CUDA graphs on a GPU
     env_id: str = "CartPole-v1"  # Gymnasium id with Discrete actions that shows or renders images
     num_envs: int = 8  # parallel environments
-    total_timesteps: int = 100_000  # steps of all environments together, as in all flags
+    total_timesteps: int = 100_000  # steps of all environments; schedules follow a new total
     learning_rate: float = 2.5e-4  # of Adam
     buffer_size: int = 50_000  # steps in the replay buffer, 28 KB each with images of 84 x 84
     gamma: float = 0.99  # discount factor
@@ -356,7 +356,7 @@ def next_log_step(step: int, eval_frequency: int, longest: int) -> int:
     return math.ceil((completed + 1) * eval_frequency / intervals)
 
 
-def check_finite(agent: Agent, rewards, scalars: dict, global_step: int, saved_step: int):
+def check_finite(agent: Agent, rewards, scalars: dict, global_step, saved_step, run_dir):
     """Exit if there is a NaN or an infinity: rewards (T, N), weights. Images are integers."""
     sums = [weight.detach().sum() for weight in agent.parameters()]  # NaN if an element is NaN
     numbers = {
@@ -371,7 +371,7 @@ def check_finite(agent: Agent, rewards, scalars: dict, global_step: int, saved_s
             if name == "rewards":
                 _, env = (~is_finite).nonzero()[0]
                 where = f"rewards of environment {env}"
-            checkpoint = f"the last checkpoint is at step {saved_step}"
+            checkpoint = f"the last checkpoint in {run_dir} is at step {saved_step}"
             sys.exit(f"NaN or infinity in the {where} before step {global_step}; {checkpoint}")
 
 
@@ -646,7 +646,7 @@ def train(args: Args, signals=()) -> dict:
             for name in history[0]:
                 values = torch.stack([metrics[name] for metrics in history])
                 scalars[name] = np.mean(values.tolist())
-        check_finite(agent, np.stack(reward_history), scalars, global_step, saved_step)
+        check_finite(agent, np.stack(reward_history), scalars, global_step, saved_step, run_dir)
 
         # Log
         seconds = time.perf_counter() - iteration_started
