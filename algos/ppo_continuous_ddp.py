@@ -250,6 +250,7 @@ def gather(value) -> list:
     return values
 
 
+@torch.no_grad()
 def average(tensors: list, weight: float):
     """Replace the tensors by their weighted mean over the ranks; the ranks' weights sum to 1."""
     flat = weight * torch.cat([tensor.flatten() for tensor in tensors])
@@ -394,7 +395,6 @@ def update(agent: Agent, optimizer, args: Args, batch: dict, loss_fn=ppo_loss) -
             loss.backward()
             # DDP: all ranks get the same gradient, before it is clipped, and so the same weights.
             # They get the same metrics, so that --target-kl stops all of them or none.
-            metrics = {name: metric.detach() for name, metric in metrics.items()}
             gradients = [parameter.grad for parameter in parameters]
             average([*gradients, *metrics.values()], weight)
             nn.utils.clip_grad_norm_(parameters, args.max_grad_norm)
@@ -569,6 +569,15 @@ def open_run(args: Args, device: str, global_step: int):
     return run_dir, record, writer
 
 
+def open_bar(args: Args, global_step: int) -> tqdm:
+    """Progress bar; it is disabled without a terminal, and train() prints lines instead."""
+    layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
+    hide = RANK > 0 or None  # DDP: None shows the bar on a terminal
+    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=hide)
+    bar.postfix = "no episode yet"
+    return bar
+
+
 def summarize(record: dict, train_returns, eval_returns: np.ndarray) -> dict:
     """What train() returns and summary.json holds; train_returns are the last 100 at most."""
     return {
@@ -650,10 +659,8 @@ def train(args: Args, signals=()) -> dict:
     discounted_return = np.zeros(args.num_envs)  # so far; its deviation scales the rewards
     seconds_per_step = []  # of each iteration
     saved_step = global_step
-    layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
-    hide = RANK > 0 or None  # DDP: None shows the bar on a terminal
-    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=hide)
-    bar.postfix = "no episode yet"
+    own_signals = signals  # DDP: below, `signals` are those of all ranks
+    bar = open_bar(args, global_step)
 
     while global_step < args.total_timesteps:
         first_step = global_step
@@ -715,9 +722,11 @@ def train(args: Args, signals=()) -> dict:
         }
         scalars = update(agent, optimizer, args, batch, loss_fn)
         agent.obs_rms.update(obs[:-1][b_valid])  # last, so that rollout and update see the same x
-        check_finite(agent, obs, rewards, scalars, global_step, gather(saved_step)[0])
-        if RANK > 0:  # DDP: rank 0 alone logs, evaluates and saves; gather() waits until it has
-            if sum(gather(list(signals)), []) or global_step >= args.total_timesteps:
+        saved = gather((saved_step, run_dir))[0]  # DDP: of rank 0, which alone saves
+        check_finite(agent, obs, rewards, scalars, global_step, *saved)
+        signals = sum(gather(list(own_signals)), [])  # DDP: a signal to one rank stops all ranks
+        if RANK > 0:  # DDP: they continue with the next rollout; gather() then waits for rank 0
+            if signals or global_step >= args.total_timesteps:
                 return {}
             continue
 
@@ -759,8 +768,7 @@ def train(args: Args, signals=()) -> dict:
         if finished:
             summary = summarize(record, envs.return_queue, eval_returns)
             write(run_dir / "summary.json", summary)
-        all_signals = sum(gather(list(signals)), [])  # DDP: a signal to one rank stops all ranks
-        interrupted = bool(all_signals)
+        interrupted = bool(signals)
         if finished or interrupted or global_step - saved_step >= args.checkpoint_frequency:
             state = {"agent": agent.state_dict(), "optimizer": optimizer.state_dict()}
             write(run_dir / "checkpoint.pt", {**record, **state})
@@ -775,7 +783,7 @@ def train(args: Args, signals=()) -> dict:
         resource.close()
     if not finished:
         print(f"stopped at step {global_step}; continue with --resume {run_dir}", file=sys.stderr)
-        sys.exit(128 + all_signals[0])  # DDP: of whichever rank
+        sys.exit(128 + signals[0])
     print(f"{run_dir}: evaluation {eval_returns.mean():.1f} +- {eval_returns.std():.1f}")
     return summary
 
