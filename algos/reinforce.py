@@ -329,9 +329,8 @@ def check_resume(args: Args, saved: dict):
     if saved["global_step"] >= args.total_timesteps:
         at_step = f"--resume {args.resume} is at step {saved['global_step']}"
         sys.exit(f"{at_step} and has ended; raise --total-timesteps to continue it")
-    env_id = saved["args"]["env_id"]
-    if args.env_id != env_id:  # the weights are for that environment
-        sys.exit(f"--resume {args.resume}: env_id must stay {env_id}")
+    if args.env_id != saved["env_id"]:
+        sys.exit(f"--resume {args.resume}: env_id must stay {saved['env_id']}")
 
 
 def open_envs(args: Args, env_seed: int, global_step: int):

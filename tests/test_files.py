@@ -42,12 +42,23 @@ GROUPS = {  # a class or function that has several versions, and the files that 
     "ppo_loss": [[*BOX, "ppo"], ["ppo_atari", "ppo_atari_ddp", "ppo_pixels"]],
     "update": [
         [*BOX, "ppo"],
-        ["ppo_atari", "ppo_atari_ddp", "ppo_pixels"],
+        ["ppo_atari", "ppo_atari_ddp"],
+        ["ppo_pixels"],
         ["dqn", "dqn_atari", "dqn_pixels"],
         ["a2c_atari"],
         ["reinforce"],
         ["trpo_continuous"],
     ],
+    "check_finite": [NAMES + CLASSIC, PIXELS, ATARI],
+    "check_resume": [
+        [*BOX, "ppo"],
+        ["trpo_continuous", "reinforce", "ppo_pixels", *PPO_AND_A2C],
+        ["dqn", "dqn_pixels"],
+        ["dqn_atari"],
+    ],
+    "open_envs": [NAMES, ATARI, ["ppo"], ["dqn"], ["reinforce"], ["ppo_pixels"], ["dqn_pixels"]],
+    "open_run": [[*BOX, "ppo", "dqn"], ["trpo_continuous", "reinforce"], PIXELS + ATARI],
+    "summarize": [[*NAMES, *CLASSIC, *PIXELS, "dqn_atari"], PPO_AND_A2C],
 }
 SMALL = ["--num-envs", 2, "--total-timesteps", 64, "--eval-episodes", 2]
 MORE = {
