@@ -297,7 +297,7 @@ def rollout_buffer(model, **tensors):
     "flags", [{}, {"ent_coef": 0.1, "vf_coef": 1.3, "max_grad_norm": 0.02}], ids=str
 )
 def test_a2c_step_equals_stable_baselines3(flags):
-    """Would break: another loss or optimiser; a reset row that weighs something, or that counts in the mean."""
+    """Would break: another loss or optimiser; an autoreset step that weighs something, or that counts in the mean."""
     algo = load("a2c_atari")
     agent, args = make_agent(algo, **flags)
     rms = dict(
@@ -317,14 +317,12 @@ def test_a2c_step_equals_stable_baselines3(flags):
     with torch.no_grad():
         advantage = target - agent.get_value(obs)
     rollout_buffer(model, observations=obs, actions=action, advantages=advantage, returns=target)
-    valid, junk = torch.ones(ROWS + 4), observations(4)
-    valid[ROWS:] = 0
-    batch = (
-        torch.cat([obs, junk]),
-        torch.cat([action, action[:4]]),
-        torch.cat([target, torch.full((4,), 1e3)]),
-        valid,
-    )
+    batch = {
+        "obs": torch.cat([obs, observations(4)]),
+        "action": torch.cat([action, action[:4]]),
+        "target": torch.cat([target, torch.full((4,), 1e3)]),
+        "valid": torch.arange(ROWS + 4) < ROWS,
+    }
     optimizer = algo.RMSprop(
         agent.parameters(), lr=args.learning_rate, alpha=args.rms_alpha, eps=args.rms_eps
     )
@@ -332,9 +330,9 @@ def test_a2c_step_equals_stable_baselines3(flags):
     metrics = algo.update(agent, optimizer, args, batch)
     model.train()
     logged = model.logger.name_to_value
-    assert metrics[0].item() == pytest.approx(logged["train/policy_loss"], rel=1e-4)
-    assert metrics[1].item() == pytest.approx(logged["train/value_loss"], rel=1e-5)
-    assert metrics[2].item() == pytest.approx(-logged["train/entropy_loss"], rel=1e-5)
+    assert metrics["losses/policy_loss"] == pytest.approx(logged["train/policy_loss"], rel=1e-4)
+    assert metrics["losses/value_loss"] == pytest.approx(logged["train/value_loss"], rel=1e-5)
+    assert metrics["losses/entropy"] == pytest.approx(-logged["train/entropy_loss"], rel=1e-5)
     assert_same_step(model, agent, before, args.learning_rate)
 
 
@@ -389,14 +387,22 @@ def test_ppo_step_equals_stable_baselines3(flags):
                    values=old_value)  # fmt: skip
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
     before = weights(agent)
-    batch = obs, action, logprob, advantage, target, old_value
+    batch = {
+        "obs": obs,
+        "action": action,
+        "old_logprob": logprob,
+        "advantage": advantage,
+        "target": target,
+        "old_value": old_value,
+    }
     metrics = algo.update(agent, optimizer, args, batch)
     model.train()
     logged = model.logger.name_to_value
-    assert metrics[0].item() == pytest.approx(logged["train/policy_gradient_loss"], abs=1e-5)
-    assert 2 * metrics[1].item() == pytest.approx(logged["train/value_loss"], rel=1e-5)
-    assert metrics[2].item() == pytest.approx(-logged["train/entropy_loss"], rel=1e-5)
-    assert metrics[3].item() == pytest.approx(logged["train/approx_kl"], rel=1e-3)
-    assert 0.1 < metrics[4] < 0.9
-    assert metrics[4].item() == pytest.approx(logged["train/clip_fraction"], abs=1e-6)
+    theirs = logged["train/policy_gradient_loss"]
+    assert metrics["losses/policy_loss"] == pytest.approx(theirs, abs=1e-5)
+    assert 2 * metrics["losses/value_loss"] == pytest.approx(logged["train/value_loss"], rel=1e-5)
+    assert metrics["losses/entropy"] == pytest.approx(-logged["train/entropy_loss"], rel=1e-5)
+    assert metrics["losses/approx_kl"] == pytest.approx(logged["train/approx_kl"], rel=1e-3)
+    assert 0.1 < metrics["losses/clipfrac"] < 0.9
+    assert metrics["losses/clipfrac"] == pytest.approx(logged["train/clip_fraction"], abs=1e-6)
     assert_same_step(model, agent, before, args.learning_rate)
