@@ -215,7 +215,9 @@ def test_stored_log_probabilities_are_those_of_the_draws(small, record, monkeypa
     ]
     for k, (_, _, batch, *_) in enumerate(updates):
         torch.testing.assert_close(under[k][k], batch["old_logprob"])
-        assert not torch.allclose(under[k][1 - k], batch["old_logprob"])  # weights can be told apart
+        assert not torch.allclose(
+            under[k][1 - k], batch["old_logprob"]
+        )  # weights can be told apart
 
 
 @pytest.fixture
@@ -272,7 +274,9 @@ def test_batches_hold_what_happened(small, record):
 
 def test_values_that_nobody_learns(small):
     """Those of the script of FIRE, which the game's value would be made from where its life goes on."""
-    with pytest.raises(ValueError, match="--no-terminal-on-life-loss requires --no-fire-on-life-loss"):
+    with pytest.raises(
+        ValueError, match="--no-terminal-on-life-loss requires --no-fire-on-life-loss"
+    ):
         small.Args(terminal_on_life_loss=False)
     small.Args(terminal_on_life_loss=False, fire_on_life_loss=False)
 
