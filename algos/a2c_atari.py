@@ -85,7 +85,9 @@ class Args:
     compile: bool = False  # torch.compile policy and loss; CUDA graphs on a GPU
     env_id: str = "BreakoutNoFrameskip-v4"  # keeps its sticky actions; a frame skip of 1 becomes 4
     num_envs: int = 16  # parallel environments
-    total_timesteps: int = 10_000_000  # steps of all environments; schedules follow a new total
+    total_timesteps: int = (
+        10_000_000  # steps of all environments; --resume with a new total rescales the schedules
+    )
     learning_rate: float = 7e-4  # of RMSprop
     anneal_lr: bool = True  # anneal the learning rate linearly to zero
     num_steps: int = 5  # steps of each environment in a rollout, the n of the n-step returns
@@ -360,6 +362,8 @@ def check_finite(agent: Agent, scalars: dict, global_step, saved_step, run_dir):
     for name, tensor in numbers.items():
         if not tensor.isfinite().all():
             checkpoint = f"the last checkpoint in {run_dir} is at step {saved_step}"
+            if saved_step == 0:
+                checkpoint = f"{run_dir} has no checkpoint yet"
             sys.exit(f"NaN or infinity in the {name} before step {global_step}; {checkpoint}")
 
 
@@ -436,7 +440,9 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         envs, obs = make_envs(args, args.num_envs, env_seed + global_step)
     except (gym.error.Error, ImportError, ValueError) as error:
         sys.exit(f"--env-id {args.env_id}: {error}")
-    envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)  # it counts from the next step on
+    envs = gym.wrappers.vector.RecordEpisodeStatistics(
+        envs
+    )  # its counters start at 0 without a reset
     return envs, obs
 
 
@@ -558,7 +564,8 @@ def train(args: Args, signals=()) -> dict:
         global_step = saved["global_step"]
         started -= saved["wall_time_s"]
     seed_everything((args.seed + global_step) % 2**32)  # a resumed run draws other numbers
-    env_seed = args.seed * 10_007 % 2**30  # environment i gets env_seed + i; evaluations add 2**30
+    # Environment i gets the seed env_seed + i. The factor keeps runs with neighbouring --seed apart.
+    env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30
     envs, next_obs = open_envs(args, env_seed, global_step)
     agent = Agent(envs.single_action_space, args, precision)
     agent = agent.to(device, memory_format=torch.channels_last)

@@ -74,7 +74,9 @@ class Args:
     compile: bool = False  # torch.compile network and loss; CUDA graphs on a GPU
     env_id: str = "CartPole-v1"  # Gymnasium id with Discrete actions that shows or renders images
     num_envs: int = 8  # parallel environments
-    total_timesteps: int = 100_000  # steps of all environments; schedules follow a new total
+    total_timesteps: int = (
+        100_000  # steps of all environments; --resume with a new total rescales the schedules
+    )
     learning_rate: float = 2.5e-4  # of Adam
     buffer_size: int = 50_000  # steps in the replay buffer, 28 KB each with images of 84 x 84
     gamma: float = 0.99  # discount factor
@@ -372,6 +374,8 @@ def check_finite(agent: Agent, rewards, scalars: dict, global_step, saved_step, 
                 _, env = (~is_finite).nonzero()[0]
                 where = f"rewards of environment {env}"
             checkpoint = f"the last checkpoint in {run_dir} is at step {saved_step}"
+            if saved_step == 0:
+                checkpoint = f"{run_dir} has no checkpoint yet"
             sys.exit(f"NaN or infinity in the {where} before step {global_step}; {checkpoint}")
 
 
@@ -456,7 +460,9 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     if args.buffer_size > largest_buffer:
         wrong = f"--buffer-size {args.buffer_size} needs more than 8 GiB of memory"
         sys.exit(f"{wrong} for these images; use at most {largest_buffer}")
-    envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)  # it counts from the next step on
+    envs = gym.wrappers.vector.RecordEpisodeStatistics(
+        envs
+    )  # its counters start at 0 without a reset
     return envs, obs
 
 
@@ -576,7 +582,8 @@ def train(args: Args, signals=()) -> dict:
         global_step = saved["global_step"]
         started -= saved["wall_time_s"]
     seed_everything((args.seed + global_step) % 2**32)  # a resumed run draws other numbers
-    env_seed = args.seed * 10_007 % 2**30  # environment i gets env_seed + i; evaluations add 2**30
+    # Environment i gets the seed env_seed + i. The factor keeps runs with neighbouring --seed apart.
+    env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30
     envs, obs = open_envs(args, env_seed, global_step)
     agent = Agent(obs.shape[1:], envs.single_action_space, args, precision)
     agent = agent.to(device, memory_format=torch.channels_last)

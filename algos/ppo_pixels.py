@@ -67,7 +67,9 @@ class Args:
     compile: bool = False  # torch.compile policy, advantages and loss; CUDA graphs on a GPU
     env_id: str = "CartPole-v1"  # Gymnasium id with Discrete actions that shows or renders images
     num_envs: int = 16  # parallel environments
-    total_timesteps: int = 100_000  # steps of all environments; schedules follow a new total
+    total_timesteps: int = (
+        100_000  # steps of all environments; --resume with a new total rescales the schedules
+    )
     learning_rate: float = 5e-4  # of Adam
     anneal_lr: bool = True  # anneal the learning rate linearly to zero
     num_steps: int = 128  # steps of each environment in a rollout
@@ -331,6 +333,8 @@ def check_finite(agent: Agent, rewards, scalars: dict, global_step, saved_step, 
                 _, env = (~is_finite).nonzero()[0]
                 where = f"rewards of environment {env}"
             checkpoint = f"the last checkpoint in {run_dir} is at step {saved_step}"
+            if saved_step == 0:
+                checkpoint = f"{run_dir} has no checkpoint yet"
             sys.exit(f"NaN or infinity in the {where} before step {global_step}; {checkpoint}")
 
 
@@ -409,7 +413,9 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         memory = f"{gibibytes:.0f} GiB of images; at most 8 are allowed"
         rollout = f"--num-envs {args.num_envs} x --num-steps {args.num_steps}"
         sys.exit(f"A rollout of {rollout} has {memory}. Lower --num-envs")
-    envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)  # it counts from the next step on
+    envs = gym.wrappers.vector.RecordEpisodeStatistics(
+        envs
+    )  # its counters start at 0 without a reset
     return envs, obs
 
 
@@ -529,7 +535,8 @@ def train(args: Args, signals=()) -> dict:
         global_step = saved["global_step"]
         started -= saved["wall_time_s"]
     seed_everything((args.seed + global_step) % 2**32)  # a resumed run draws other numbers
-    env_seed = args.seed * 10_007 % 2**30  # environment i gets env_seed + i; evaluations add 2**30
+    # Environment i gets the seed env_seed + i. The factor keeps runs with neighbouring --seed apart.
+    env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30
     envs, next_obs = open_envs(args, env_seed, global_step)
     agent = Agent(next_obs.shape[1:], envs.single_action_space, args, precision)
     agent = agent.to(device, memory_format=torch.channels_last)

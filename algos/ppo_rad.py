@@ -76,7 +76,9 @@ class Args:
     env_id: str = "BipedalWalker-v3"  # Gymnasium or EnvPool id with Box observations and actions
     env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"  # for training
     num_envs: int = 64  # parallel environments
-    total_timesteps: int = 1_000_000  # steps of all environments; schedules follow a new total
+    total_timesteps: int = (
+        1_000_000  # steps of all environments; --resume with a new total rescales the schedules
+    )
     learning_rate: float = 5e-4  # of Adam
     anneal_lr: bool = True  # anneal the learning rate linearly to zero
     num_steps: int = 32  # steps of each environment in a rollout
@@ -351,7 +353,7 @@ def update(agent: Agent, optimizer, args: Args, batch: dict, loss_fn=ppo_loss) -
 
 
 def check_finite(agent: Agent, obs, rewards, scalars: dict, global_step, saved_step, run_dir):
-    """Exit if there is a NaN or an infinity: obs (T or T + 1, N, obs_dim), rewards (T, N)."""
+    """Exit if there is a NaN or an infinity. obs and rewards are (steps, environments, ...)."""
     numbers = {
         "observations": obs,
         "rewards": torch.from_numpy(rewards),
@@ -366,6 +368,8 @@ def check_finite(agent: Agent, obs, rewards, scalars: dict, global_step, saved_s
                 _, env, *_ = (~is_finite).nonzero()[0]
                 where = f"{name} of environment {env}"
             checkpoint = f"the last checkpoint in {run_dir} is at step {saved_step}"
+            if saved_step == 0:
+                checkpoint = f"{run_dir} has no checkpoint yet"
             sys.exit(f"NaN or infinity in the {where} before step {global_step}; {checkpoint}")
 
 
@@ -449,7 +453,9 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     action_space = envs.single_action_space
     if not isinstance(action_space, gym.spaces.Box):
         sys.exit(f"--env-id {args.env_id}: {action_space} actions; ppo.py takes Discrete ones")
-    envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)  # it counts from the next step on
+    envs = gym.wrappers.vector.RecordEpisodeStatistics(
+        envs
+    )  # its counters start at 0 without a reset
     return envs, obs, eval_backend
 
 
@@ -554,7 +560,8 @@ def train(args: Args, signals=()) -> dict:
         global_step = saved["global_step"]
         started -= saved["wall_time_s"]
     seed_everything((args.seed + global_step) % 2**32)  # a resumed run draws other numbers
-    env_seed = args.seed * 10_007 % 2**30  # environment i gets env_seed + i; evaluations add 2**30
+    # Environment i gets the seed env_seed + i. The factor keeps runs with neighbouring --seed apart.
+    env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30
     envs, next_obs, eval_backend = open_envs(args, env_seed, global_step)
     agent = Agent(next_obs.shape[1], envs.single_action_space, args).to(device)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)

@@ -337,7 +337,7 @@ def test_extension_is_documented(every, capsys):
     if every.__name__ == "trpo_continuous":
         pytest.skip("it has no schedule")
     (words,) = re.findall(rf"{flag('total_timesteps')} (.*?) --", text)
-    assert "schedules follow a new total" in words
+    assert "rescales the schedules" in words
 
 
 def test_command_in_the_docstring(every):
