@@ -345,7 +345,8 @@ def next_log_step(step: int, eval_frequency: int, longest: int) -> int:
     """Step of the first line of the log after `step`.
 
     The intervals between the lines are equal, at most `longest` steps long, and an evaluation
-    always falls at the end of one.
+    always falls at the end of one. With evaluations every 5000 steps and 2000 as the longest,
+    lines come at 1667, 3334, 5000, ...
     """
     intervals = math.ceil(eval_frequency / longest)  # between two evaluations
     completed = step * intervals // eval_frequency
@@ -434,7 +435,7 @@ def check_resume(args: Args, saved: dict):
         message += f"{steps_left} steps train nothing (--learning-starts {args.learning_starts})"
         if args.total_timesteps != saved["total_timesteps"]:
             sys.exit(f"{message}; raise --total-timesteps")
-        print(message, file=sys.stderr)  # the run was interrupted shortly before its end
+        print(message, file=sys.stderr)  # an interrupted run may still reach its end
 
 
 def open_envs(args: Args, env_seed: int, global_step: int):
@@ -658,10 +659,11 @@ def train(args: Args, signals=()) -> dict:
 
         # Log
         seconds = time.perf_counter() - iteration_started
-        if not history:  # steps without updates are faster: they do not count once learning starts
+        # Until learning starts, the list has one entry: steps without updates are faster. That
+        # entry and the next, the first iteration with updates, do not count in the end.
+        if not history:
             seconds_per_step.clear()
         seconds_per_step.append(seconds / (global_step - first_step))
-        # The first entry is of the last iteration before learning starts, the second the warm-up
         sps = float(1 / np.mean(seconds_per_step[2:] or seconds_per_step))
         scalars["charts/epsilon"] = epsilon
         scalars["charts/SPS"] = sps

@@ -3,7 +3,8 @@
     python algos/dqn_atari.py --env-id PongNoFrameskip-v4
 
 DQN: Mnih et al. 2015, Nature 518:529. Double DQN: van Hasselt et al. 2016, arXiv:1509.06461.
-The default settings are CleanRL's. What differs from the papers:
+The defaults are CleanRL's, but for --num-envs, --loss, --max-grad-norm and the start of the epsilon
+schedule. What differs from the papers:
 1. The network is initialised orthogonally, and --precision auto may compute it in bfloat16. Adam
    replaces RMSprop, and gradients are clipped.
 2. Many environments step at once. The steps of all of them count for the schedules and for
@@ -63,7 +64,9 @@ class Args:
     wandb_project_name: str = "plainrl"  # W&B project
     wandb_entity: str | None = None  # W&B user or team
     compile: bool = False  # torch.compile network and loss; CUDA graphs on a GPU
-    env_id: str = "BreakoutNoFrameskip-v4"  # keeps its sticky actions; a frame skip of 1 becomes 4
+    env_id: str = (
+        "BreakoutNoFrameskip-v4"  # sticky actions as in the id; a frame skip of 1 becomes 4
+    )
     num_envs: int = 8  # parallel environments
     total_timesteps: int = (
         10_000_000  # steps of all environments; --resume with a new total rescales the schedules
@@ -121,7 +124,8 @@ class Args:
             total = f"--total-timesteps {self.total_timesteps}"
             raise ValueError(f"{learning_starts} leaves no step of {total} to learn. Lower it")
         if self.fire_on_life_loss and not self.terminal_on_life_loss:
-            # The Q-network is not trained on scripted steps: no life may bootstrap from their values
+            # The step that loses a life must be terminal. Otherwise it would bootstrap from the
+            # scripted step after it, whose values the Q-network never learns.
             raise ValueError("--no-terminal-on-life-loss requires --no-fire-on-life-loss")
 
 
@@ -140,7 +144,7 @@ class FireOnLifeLoss(gym.vector.VectorWrapper):
     def reset(self, **kwargs):
         # The reset serves as the no-op: FIRE and action 2 remain
         self.steps_left = np.full(self.num_envs, max(self.script_length - 1, 0))  # of the script
-        self.lives = np.zeros(self.num_envs)  # before a step; 0 in a new game, which can lose none
+        self.lives = np.zeros(self.num_envs)  # before the step; 0 at a start, so that none is lost
         return self.env.reset(**kwargs)
 
     def step(self, action):
@@ -151,8 +155,8 @@ class FireOnLifeLoss(gym.vector.VectorWrapper):
         done = terminated | truncated
         life_lost = (info["lives"] > 0) & (info["lives"] < self.lives)
         self.lives = np.where(done, 0, info["lives"])
-        # The next life begins with the next step. In a new game that is the autoreset step, which
-        # ignores its action and so serves as the no-op.
+        # The next life begins with the next step. After the end of a game that step only resets
+        # (see make_envs): it ignores its action and so serves as the no-op.
         self.steps_left = np.maximum(self.steps_left - 1, 0)
         self.steps_left[life_lost | done] = self.script_length
         info["scripted"] = scripted
@@ -201,13 +205,13 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None, **options):
     """
     game = dict(gym.spec(args.env_id).kwargs)  # ROM, sticky actions, frame skip, longest game, ...
     if "game" not in game:
-        raise ValueError("not an Atari game; dqn_pixels.py learns from images of others")
+        raise ValueError("not an Atari game; use dqn_pixels.py for images of other environments")
     if not isinstance(game["frameskip"], int):
         raise ValueError("random frame skip; use an id with NoFrameskip-v4 or ALE/...-v5")
     if game["frameskip"] == 1:
         game["frameskip"] = 4
     game["reward_clipping"] = False  # train() clips; logged returns are raw
-    game["use_fire_reset"] = not args.fire_on_life_loss  # ale-py's own FIRE, once a game
+    game["use_fire_reset"] = not args.fire_on_life_loss  # or ale-py presses FIRE once a game
     game.update(options)
     envs = AtariVectorEnv(num_envs=num_envs, **game)
     if envs.metadata["autoreset_mode"] != gym.vector.AutoresetMode.NEXT_STEP:
@@ -439,7 +443,8 @@ def next_log_step(step: int, eval_frequency: int, longest: int) -> int:
     """Step of the first line of the log after `step`.
 
     The intervals between the lines are equal, at most `longest` steps long, and an evaluation
-    always falls at the end of one.
+    always falls at the end of one. With evaluations every 5000 steps and 2000 as the longest,
+    lines come at 1667, 3334, 5000, ...
     """
     intervals = math.ceil(eval_frequency / longest)  # between two evaluations
     completed = step * intervals // eval_frequency
@@ -523,7 +528,7 @@ def check_resume(args: Args, saved: dict):
         message += f"{steps_left} steps train nothing (--learning-starts {args.learning_starts})"
         if args.total_timesteps != saved["total_timesteps"]:
             sys.exit(f"{message}; raise --total-timesteps")
-        print(message, file=sys.stderr)  # the run was interrupted shortly before its end
+        print(message, file=sys.stderr)  # an interrupted run may still reach its end
 
 
 def load_replay(args: Args, replay: Replay, global_step: int):
@@ -749,10 +754,11 @@ def train(args: Args, signals=()) -> dict:
 
         # Log
         seconds = time.perf_counter() - iteration_started
-        if not history:  # steps without updates are faster: they do not count once learning starts
+        # Until learning starts, the list has one entry: steps without updates are faster. That
+        # entry and the next, the first iteration with updates, do not count in the end.
+        if not history:
             seconds_per_step.clear()
         seconds_per_step.append(seconds / (global_step - first_step))
-        # The first entry is of the last iteration before learning starts, the second the warm-up
         sps = float(1 / np.mean(seconds_per_step[2:] or seconds_per_step))
         scalars["charts/epsilon"] = epsilon
         scalars["charts/SPS"] = sps

@@ -60,7 +60,9 @@ class Args:
     wandb_project_name: str = "plainrl"  # W&B project
     wandb_entity: str | None = None  # W&B user or team
     compile: bool = False  # torch.compile policy, advantages and loss; CUDA graphs on a GPU
-    env_id: str = "BreakoutNoFrameskip-v4"  # keeps its sticky actions; a frame skip of 1 becomes 4
+    env_id: str = (
+        "BreakoutNoFrameskip-v4"  # sticky actions as in the id; a frame skip of 1 becomes 4
+    )
     num_envs: int = 8  # parallel environments
     total_timesteps: int = (
         10_000_000  # steps of all environments; --resume with a new total rescales the schedules
@@ -98,8 +100,10 @@ class Args:
                 raise ValueError(f"{flag} must be at most 1")
         batch_size = self.num_envs * self.num_steps
         batch = f"{batch_size} steps (--num-envs {self.num_envs} x --num-steps {self.num_steps})"
-        if self.num_steps < 5:  # 3 in a row can be scripted; 2 samples have a standard deviation
-            raise ValueError(f"--num-steps {self.num_steps} must be at least 5")
+        # 3 steps may be scripted (see FireOnLifeLoss), which nothing learns from. --norm-adv needs 2
+        # others.
+        if self.num_steps < 5:
+            raise ValueError(f"--num-steps {self.num_steps} must be at least 5: 3 may be scripted")
         if batch_size > self.total_timesteps:
             total = f"--total-timesteps {self.total_timesteps}"
             raise ValueError(f"{total} is less than one rollout of {batch}. Lower --num-envs")
@@ -114,7 +118,8 @@ class Args:
             nearest = min(divisors, key=lambda n: abs(n - self.num_minibatches))
             raise ValueError(f"{wrong} into equal parts of at least 2. Try {nearest}")
         if self.fire_on_life_loss and not self.terminal_on_life_loss:
-            # The critic is not trained on scripted steps: no life may bootstrap from their values
+            # The step that loses a life must be terminal. Otherwise it would bootstrap from the
+            # scripted step after it, whose value the critic never learns.
             raise ValueError("--no-terminal-on-life-loss requires --no-fire-on-life-loss")
 
 
@@ -133,7 +138,7 @@ class FireOnLifeLoss(gym.vector.VectorWrapper):
     def reset(self, **kwargs):
         # The reset serves as the no-op: FIRE and action 2 remain
         self.steps_left = np.full(self.num_envs, max(self.script_length - 1, 0))  # of the script
-        self.lives = np.zeros(self.num_envs)  # before a step; 0 in a new game, which can lose none
+        self.lives = np.zeros(self.num_envs)  # before the step; 0 at a start, so that none is lost
         return self.env.reset(**kwargs)
 
     def step(self, action):
@@ -144,8 +149,8 @@ class FireOnLifeLoss(gym.vector.VectorWrapper):
         done = terminated | truncated
         life_lost = (info["lives"] > 0) & (info["lives"] < self.lives)
         self.lives = np.where(done, 0, info["lives"])
-        # The next life begins with the next step. In a new game that is the autoreset step, which
-        # ignores its action and so serves as the no-op.
+        # The next life begins with the next step. After the end of a game that step only resets
+        # (see make_envs): it ignores its action and so serves as the no-op.
         self.steps_left = np.maximum(self.steps_left - 1, 0)
         self.steps_left[life_lost | done] = self.script_length
         info["scripted"] = scripted
@@ -194,13 +199,13 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None, **options):
     """
     game = dict(gym.spec(args.env_id).kwargs)  # ROM, sticky actions, frame skip, longest game, ...
     if "game" not in game:
-        raise ValueError("not an Atari game; ppo_pixels.py learns from images of others")
+        raise ValueError("not an Atari game; use ppo_pixels.py for images of other environments")
     if not isinstance(game["frameskip"], int):
         raise ValueError("random frame skip; use an id with NoFrameskip-v4 or ALE/...-v5")
     if game["frameskip"] == 1:
         game["frameskip"] = 4
     game["reward_clipping"] = False  # train() clips; logged returns are raw
-    game["use_fire_reset"] = not args.fire_on_life_loss  # ale-py's own FIRE, once a game
+    game["use_fire_reset"] = not args.fire_on_life_loss  # or ale-py presses FIRE once a game
     game.update(options)
     envs = AtariVectorEnv(num_envs=num_envs, **game)
     if envs.metadata["autoreset_mode"] != gym.vector.AutoresetMode.NEXT_STEP:
