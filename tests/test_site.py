@@ -82,8 +82,8 @@ def fetched_from_elsewhere() -> list[str]:
 
 @pytest.mark.slow
 def test_site(tmp_path):
-    """Would break: a build that takes a minute of CPU time, or the network; a page that writes to the browser's console,
-    is wider than a phone's screen, or has no title or a missing image."""
+    """Would break: a build that takes a minute of CPU time, or the network; a page that writes to the console, is
+    wider than a phone's screen, or has no title or a missing image."""
     assert build_site() < 60
     assert not fetched_from_elsewhere()
     check_in_a_browser(tmp_path)
