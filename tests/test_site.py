@@ -174,7 +174,7 @@ def test_front_page():
     animation = ROOT / "docs/agents.gif"
     assert f"({animation.relative_to(ROOT)})" in readme
     assert animation.read_bytes()[:6] == b"GIF89a" and animation.stat().st_size < 3e6
-    for link in re.findall(r"\]\(([^)#\s:]+)", readme):
+    for link in re.findall(r"\]\(([^)#\s:]+)[)#]", readme):
         assert (ROOT / link).exists(), link
 
 
