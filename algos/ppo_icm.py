@@ -105,7 +105,7 @@ class Args:
     def __post_init__(self):
         fractions = ("gamma", "gae_lambda")
         may_be_zero = ("seed", "eval_frequency", "ent_coef", "vf_coef", *fractions)
-        may_be_zero += ("int_gamma", "int_coef", "ext_coef")  # RND: 0 switches a reward off
+        may_be_zero += ("int_gamma", "int_coef", "ext_coef")  # RND: a coefficient of 0 is allowed
         for name, value in asdict(self).items():
             flag = f"--{name.replace('_', '-')} {value}"
             if type(value) not in (int, float):
@@ -363,9 +363,9 @@ def intrinsic_gae(agent: Agent, args: Args, x, rewards, valid):  # RND: section 
     The end of an episode is no loss: what is still unknown can be discovered in the next one.
     """
     values = agent.int_critic(x).squeeze(-1)
-    # No update learns from autoreset steps. So their intrinsic reward is 0, as it would never fade,
-    # and the value of their observation, the last of an episode, is unknown to the critic: it is
-    # the value of the next observation, discounted.
+    # No update learns from autoreset steps, and so the critic never learns the value of an
+    # episode's last observation. One step later the next episode begins: its first value is used,
+    # discounted.
     autoreset = ~valid
     values[:-1][autoreset] = args.int_gamma * values[1:][autoreset]
     no_ends = torch.zeros_like(rewards)  # no step counts as terminated or done
@@ -693,7 +693,7 @@ def train(args: Args, signals=()) -> dict:
 
     done = np.zeros(args.num_envs, bool)
     discounted_return = np.zeros(args.num_envs)  # so far; its deviation scales the rewards
-    int_return = agent.bonus_rms.mean.repeat(args.num_envs)  # RND: 0, or the mean of a resumed run
+    int_return = agent.bonus_rms.mean.repeat(args.num_envs)  # RND: 0; in a resumed run the mean
     seconds_per_step = []  # of each iteration
     saved_step = global_step
     bar = open_bar(args, global_step)
@@ -711,7 +711,8 @@ def train(args: Args, signals=()) -> dict:
         for t in range(args.num_steps):
             obs[t] = torch.from_numpy(next_obs)
             with torch.inference_mode():
-                x = agent.normalize(obs[t]).nan_to_num(0, 0, 0)  # RND: Categorical raises on NaN
+                # RND: a Categorical raises on NaN, which check_finite() reports after the rollout
+                x = agent.normalize(obs[t]).nan_to_num(nan=0, posinf=0, neginf=0)
                 actions[t], logprobs[t], _ = policy(x)
             valid = ~done  # the step after the end of an episode only resets
             action = agent.to_env(actions[t])

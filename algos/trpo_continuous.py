@@ -15,9 +15,9 @@ update_policy() solves this in four parts, which are TRPO's appendix C:
    F s = g from products F v alone, and fisher_product() computes them without F.
 3. KL: a step s changes the policy by a mean KL of about 0.5 s^T F s, so the length of s follows
    from the limit.
-4. Line search: 1 is exact only for a linear objective and 3 for a quadratic KL. So the step is
-   shortened until the objective improves and the KL itself is within the limit. If none of
-   ten steps achieves both, the policy stays as it was.
+4. Line search: the natural gradient assumes a linear objective, the step length a quadratic KL.
+   Neither is exact, so the step is shortened until the objective improves and the KL itself is
+   within the limit. If none of ten steps achieves both, the policy stays as it was.
 
 What differs from the papers:
 1. Adam trains the critic, on the mean squared error. The GAE paper uses a trust region here too.
@@ -119,7 +119,7 @@ class Args:
             total = f"--total-timesteps {self.total_timesteps}"
             raise ValueError(f"{total} is less than one rollout of {batch}. Lower --num-envs")
         if batch_size % self.num_minibatches or batch_size == self.num_minibatches:
-            # Minibatches of a single sample are refused as in ppo_continuous.py
+            # The flag means the same as in ppo_continuous.py, which needs two samples
             wrong = f"--num-minibatches {self.num_minibatches} must divide the batch of {batch}"
             divisors = [n for n in range(1, batch_size) if batch_size % n == 0]
             nearest = min(divisors, key=lambda n: abs(n - self.num_minibatches))
@@ -384,9 +384,9 @@ def update_policy(agent: Agent, args: Args, batch: dict) -> dict:
     product = fisher_product(old_policy, parameters, args.cg_damping)
     direction = conjugate_gradient(product, gradient, args.cg_steps)
 
-    # 3. KL: the step length * s has a KL of about 0.5 * length^2 * s^T F s; set it to max_kl.
-    # The damping, which product() adds to F, makes the step a little shorter. Without a gradient
-    # the length is 0 / 0, a NaN, and the line search takes no step.
+    # 3. KL: `length * direction` has a KL of about 0.5 * length^2 * s^T F s, which is set to max_kl.
+    # The damping, which product() adds to F, makes the step a little shorter. If the gradient is
+    # 0, the length is infinite and the step NaN, and the line search keeps the policy.
     length = (2 * args.max_kl / (direction @ product(direction))).sqrt()
     full_step = length * direction
 
@@ -416,7 +416,7 @@ def update_critic(agent: Agent, optimizer, args: Args, x, target) -> float:
     losses = []
     for _ in range(args.update_epochs):
         # Without the autoreset steps the number of samples varies, and with it the size of the
-        # minibatches. CUDA graphs, for which ppo_continuous.py repeats samples, are not used here.
+        # minibatches.
         order = torch.randperm(len(x))
         for indices in order.to(x.device).chunk(args.num_minibatches):
             loss = value_loss(agent, x[indices], target[indices])
