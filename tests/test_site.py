@@ -82,13 +82,8 @@ def fetched_from_elsewhere() -> list[str]:
 
 @pytest.mark.slow
 def test_site(tmp_path):
-<<<<<<< HEAD
-    """Would break: a build that takes a minute of CPU time, or the network; a page that writes to the browser's
-    console, is wider than a phone's screen, or has no title or a missing image."""
-=======
     """Would break: a build that takes a minute of CPU time, or the network; a page that writes to the console, is
     wider than a phone's screen, or has no title or a missing image."""
->>>>>>> a0b53f75b49a79e39ce88b2652377b67e42f39f4
     assert build_site() < 60
     assert not fetched_from_elsewhere()
     check_in_a_browser(tmp_path)
