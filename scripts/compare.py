@@ -221,9 +221,9 @@ def markdown(lines: list[dict]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)
 
 
-def write_tables(stem: Path, scores, comparisons, score: str, lacks: list[str], options) -> None:
+def write_tables(stem: Path, scores, comparisons, score: str, missing: list[str], options) -> None:
     for name, table in (("scores", scores), ("comparisons", comparisons)):
-        if lacks:
+        if missing:
             table = [row | {"set": "incomplete"} for row in table]
         columns = list(dict.fromkeys(column for row in table for column in row))
         cells = []
@@ -242,7 +242,7 @@ def write_tables(stem: Path, scores, comparisons, score: str, lacks: list[str], 
         line[f"{score}: {statistic} [95 %]"] = with_interval(row, options.statistic)
         line["worst and best run"] = f"{short(row['worst_run'])}, {short(row['best_run'])}"
         lines.append(line | {name: row.get(name, "") for name in extra})
-    texts = [f"**Incomplete set**: {line}." for line in lacks] + [markdown(lines), COVERAGE]
+    texts = [f"**Incomplete set**: {line}." for line in missing] + [markdown(lines), COVERAGE]
     lines = []
     for row in comparisons:
         line = {name: row[name] for name in ("env_id", "exp_name", "against", "test")}
