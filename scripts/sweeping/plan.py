@@ -91,7 +91,9 @@ def dry_start(script: Path, module, args) -> None:
 
     With the signal, train() sets up everything and ends before its first step. Its run folder is deleted.
     """
-    if not hasattr(module, "train") or "stop" not in inspect.signature(module.train).parameters:
+    train = getattr(module, "train", None)
+    # only a train() with a list of signals, as in algos/, can be stopped before its first step
+    if train is None or not {"signals", "stop"} & {*inspect.signature(train).parameters}:
         return
     wandb = not getattr(args, "track", False) or importlib.util.find_spec("wandb")
     check(wandb, "--track requires a package: pip install wandb")
