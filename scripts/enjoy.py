@@ -41,9 +41,7 @@ class Options:
     video: Path | None = None  # write all episodes to this mp4 file and open no window
     render: bool = True  # off: open no window, only print the returns
     seed: int = 2**30  # episode i starts from seed + i; training stays below 2**30
-    algo_file: Path | None = (
-        None  # the algorithm's file; default: algos/<name in the checkpoint>.py
-    )
+    algo_file: Path | None = None  # file of the algorithm; default: algos/<name in checkpoint>.py
     stochastic: bool = False  # sample the actions from the policy
 
 
@@ -144,9 +142,8 @@ def episode_starter(module, args, mode: Literal["human", "rgb_array"] | None) ->
     given = [args] if atari or pixels else [args, backend]
     spec = None  # set if Gymnasium renders the environment
 
-    def start(
-        seed: int,
-    ):  # in a new environment: Box2D keeps some state from one episode to the next
+    def start(seed: int):
+        # Every episode has a new environment, since Box2D keeps some state after an episode.
         with rendered(spec, mode) if spec else nullcontext():
             envs, obs = module.make_envs(*given, 1, seed)[:2]
         if atari and mode == "rgb_array":
@@ -160,9 +157,8 @@ def episode_starter(module, args, mode: Literal["human", "rgb_array"] | None) ->
 
     try:
         if mode and backend == "gymnasium" and not atari:
-            with gym.make(
-                name
-            ) as env:  # imports MODULE:NAME and completes a name without a version
+            # gym.make imports the module of MODULE:NAME, and completes a name without a version.
+            with gym.make(name) as env:
                 spec = gym.spec(env.unwrapped.spec.id)
         envs, _ = start(0)
         if envs.render_mode:

@@ -7,13 +7,13 @@
 
 Each CSV file is a set of runs called NAME, and so are all run folders together. The figures of a set are written to
 curves/ as PNG and PDF: NAME_curves (a metric against steps), NAME_scores (final scores, if there are experiments to
-compare) and NAME_bars (throughput). Further figures are NAME_minutes (--minutes), NAME_aggregate and NAME_profile
-(--normalise), and the interactive NAME.html (--page). NAME.md has the tables; NAME_scores.csv and NAME_comparisons.csv
+compare) and NAME_bars (throughput). On request there are NAME_minutes (--minutes), NAME_aggregate and NAME_profile (both
+--normalise), and the interactive NAME.html (--page). NAME.md has the tables; NAME_scores.csv and NAME_comparisons.csv
 have all of their columns.
 
-compare.py explains the intervals, the tests and "too few to test"; results.py explains what is read, and the clock of
---minutes. Figures call an experiment by the name in --labels, or in labels.csv (set,exp_name,label) in the folder above
-curves/.
+compare.py explains the intervals, the tests and "too few to test". results.py explains which results are read, and how
+time is measured. Figures call an experiment by the name in --labels, or in labels.csv (set,exp_name,label) in the folder
+above curves/.
 
 A set is incomplete in four cases: a run has no summary.json for its last arguments; a run that a sweep declared
 (sweep.json) is missing; two exp_names of an environment have different seeds; a score is not finite. From run folders,
@@ -79,9 +79,8 @@ STYLES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
 @dataclass
 class Options:
     inputs: tyro.conf.Positional[tuple[Path, ...]]  # run folders, their parents, or long CSV files
-    output: Path | None = (
-        None  # folder of the figures; default: curves/, next to results/ for a CSV
-    )
+    # folder of the figures; default: curves/, which is next to results/ for a CSV file in results/
+    output: Path | None = None
     metric: str = CURVE  # of the curves; eval/episodic_return are the evaluations during training
     statistic: Literal["mean", "iqm"] = "mean"  # over seeds; iqm is the interquartile mean
     exp_names: tuple[str, ...] = ()  # restrict the set to these experiments

@@ -81,9 +81,8 @@ def read_scalars(run: Path) -> dict[str, list[tuple[int, float, float]]]:
     for events in sorted((list(records(file)) for file in files), key=first_step):
         last = math.inf
         for event in events:
-            if (
-                event.session_log.status == event.session_log.START
-            ):  # drop the steps that it repeats
+            if event.session_log.status == event.session_log.START:
+                # The run was resumed here. Drop the later steps, which it repeats.
                 for tag, points in scalars.items():
                     scalars[tag] = [point for point in points if point[0] < event.step]
                 kept = [point[1] for points in scalars.values() for point in points]

@@ -384,9 +384,8 @@ def carry_out(job: Job, slot: int, held: int, run: Callable, options: Options, s
             if job.script.read_bytes() != job.text:
                 raise OSError(EDITED)
             code = run(job, slot, prepare(job, options.runs_dir), held)
-            job.seconds = (
-                time.monotonic() - begin
-            )  # set before the state, which another thread watches
+            # Set this before the state, which another thread watches.
+            job.seconds = time.monotonic() - begin
             if job.script.read_bytes() != job.text:  # its copy may differ from the executed version
                 for folder in find(job, read_runs(options.runs_dir))["outdated"]:
                     (folder / job.script.name).unlink(missing_ok=True)
@@ -584,9 +583,8 @@ if __name__ == "__main__":
     try:
         options, common = read_flags(Options, __doc__)
         if options.status or options.dry_run:
-            signal.signal(
-                signal.SIGPIPE, signal.SIG_DFL
-            )  # no traceback in `sweep.py --status | head`
+            # Without this, `sweep.py --status | head` would print a traceback.
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         sys.exit(main(options, common))
     except KeyboardInterrupt as stopped:
         sys.exit(128 + stopped.args[0])

@@ -39,9 +39,7 @@ import sweep
 from common import ROOT, check, check_least, one_line
 from sweeping import clusters, plan
 
-if find_spec("optuna") and find_spec(
-    "matplotlib"
-):  # otherwise main() tells the user what to install
+if find_spec("optuna") and find_spec("matplotlib"):  # otherwise main() asks to install them
     import optuna
     from optuna.trial import TrialState
     from tuning import report
@@ -50,10 +48,7 @@ if find_spec("optuna") and find_spec(
 
 POLL = 1.0  # seconds between two checks of a run
 DECLARED = ("script", "env_ids", "space", "seeds", "scales", "statistic")  # fixed for a study
-RUN_FAILED = (
-    "exit status",
-    plan.TIMED_OUT,
-)  # first words of sweep.py's reason if the run itself failed
+RUN_FAILED = ("exit status", plan.TIMED_OUT)  # how sweep.py's reason begins if a run itself failed
 
 
 @dataclass
@@ -323,9 +318,8 @@ def main(options: Options, common: list[str]) -> int:
     check(not other, changed)
     few = f"--statistic iqm is the mean for {len(jobs)} runs; give four or more --seeds"
     check(options.statistic == "mean" or len(jobs) > 3, few)
-    runner(
-        sweep_options(options, runs_dir=folder), jobs, []
-    )  # fails if a GPU or Ray is not available
+    # This call only checks that a GPU or Ray is available, if the runs need them.
+    runner(sweep_options(options, runs_dir=folder), jobs, [])
     tuner = Tuner(options, common, text, space, scales)
     if options.retest:
         check(stored, f"--retest: there is no study in {options.study} (--study)")
