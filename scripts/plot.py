@@ -7,13 +7,13 @@
 
 Each CSV file is a set of runs called NAME, and so are all run folders together. The figures of a set are written to
 curves/ as PNG and PDF: NAME_curves (a metric against steps), NAME_scores (final scores, if there are experiments to
-compare) and NAME_bars (throughput). On request there are NAME_minutes (--minutes), NAME_aggregate and NAME_profile (both
+compare) and NAME_bars (throughput). On request: NAME_minutes (--minutes), NAME_aggregate and NAME_profile (both with
 --normalise), and the interactive NAME.html (--page). NAME.md has the tables; NAME_scores.csv and NAME_comparisons.csv
 have all of their columns.
 
 compare.py explains the intervals, the tests and "too few to test". results.py explains which results are read, and how
-time is measured. Figures call an experiment by the name in --labels, or in labels.csv (set,exp_name,label) in the folder
-above curves/.
+time is measured. Figures call an experiment by its name in --labels, or in labels.csv (set,exp_name,label) in the
+folder above curves/.
 
 A set is incomplete in four cases: a run has no summary.json for its last arguments; a run that a sweep declared
 (sweep.json) is missing; two exp_names of an environment have different seeds; a score is not finite. From run folders,
