@@ -1,23 +1,29 @@
-"""Deep Q-learning (DQN), with double Q-learning as an option, for Atari games.
+"""Deep Q-learning (DQN) for Atari games, optionally with double Q-learning.
 
     python algos/dqn_atari.py --env-id PongNoFrameskip-v4
 
 DQN: Mnih et al. 2015, Nature 518:529. Double DQN: van Hasselt et al. 2016, arXiv:1509.06461.
-1. Orthogonal initialisation, Adam in place of RMSprop, gradients clipped; CleanRL's numbers.
-2. Many environments: the steps of all of them count for the schedules and --train-frequency.
-3. The replay holds each frame of 84 x 84 once, in place of the 8 frames of a transition.
-4. A lost life is terminal for the learner, but the game goes on, after a no-op, FIRE and action 2.
-5. A time limit is no terminal state: a truncated game bootstraps from its last observation.
-6. --precision auto may compute the hidden layers in bfloat16.
+The default settings are CleanRL's. What differs from the papers:
+1. The network is initialised orthogonally, and --precision auto may compute it in bfloat16. Adam
+   replaces RMSprop, and gradients are clipped.
+2. Many environments step at once. The steps of all of them count for the schedules and for
+   --train-frequency.
+3. The replay buffer stores each frame once: a transition of 8 frames takes the memory of one.
+4. A lost life is terminal for the learner, although the game continues. Each life begins with
+   FIRE and action 2, in games that have FIRE.
+5. Truncation is not termination: a truncated game bootstraps from its last observation.
+6. A resumed run starts with an empty replay buffer, unless --save-replay has stored it.
 """
 
 import argparse
 import copy
 import json
+import math
 import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -34,106 +40,185 @@ from ale_py import Action, AtariVectorEnv
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
+CHECKPOINT_FORMAT = 1  # changes when this file can no longer read the checkpoints it wrote before
+
 
 @dataclass
 class Args:
-    exp_name: str = Path(__file__).stem  # name of this experiment, part of the run folder's name
+    exp_name: str = Path(__file__).stem  # name of the experiment, part of the run folder's name
     seed: int = 1  # seeds Python, NumPy, PyTorch and every environment
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto takes CUDA where there is one
-    torch_threads: int = 0  # CPU threads of PyTorch; 0 leaves its own choice, one for each core
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 if it is native
-    runs_dir: str = "runs"  # the run folder is created in here
-    resume: str = ""  # run folder to continue, see --save-replay; flags beside it replace the saved
-    checkpoint_frequency: int = 20_000  # steps between two checkpoints
-    save_replay: bool = False  # in replay.pt at every checkpoint: 7 GB a million; make them rare
-    eval_frequency: int = 0  # steps between two evaluations; 0 evaluates at the end only
-    eval_episodes: int = 30  # games of an evaluation, one in each of as many environments
-    eval_max_steps: int = 50_000  # an evaluation cuts longer episodes
-    eval_e: float = 0.05  # share of random actions in evaluations
-    capture_video: bool = False  # film the first 3 games of every evaluation
-    track: bool = False  # send the run to Weights & Biases as well
-    wandb_project_name: str = "plainrl"  # its project there
-    wandb_entity: str | None = None  # its user or team there
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto uses CUDA if it is available
+    torch_threads: int = 0  # CPU threads of PyTorch; 0 is PyTorch's default, one per core
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 where it is native
+    runs_dir: str = "runs"  # parent of the run folder
+    resume: str = ""  # run folder to continue; flags given with it replace the saved ones
+    checkpoint_frequency: int = 20_000  # steps between checkpoints
+    save_replay: bool = False  # save the replay buffer with checkpoints: 7 GB per million steps
+    eval_frequency: int = 0  # steps between evaluations; 0 evaluates only at the end
+    eval_episodes: int = 30  # episodes of an evaluation, each in an environment of its own
+    eval_max_steps: int = 50_000  # an evaluation truncates longer episodes
+    eval_e: float = 0.05  # epsilon of evaluations
+    capture_video: bool = False  # record the first 3 episodes of every evaluation
+    track: bool = False  # log to Weights & Biases as well
+    wandb_project_name: str = "plainrl"  # W&B project
+    wandb_entity: str | None = None  # W&B user or team
     compile: bool = False  # torch.compile network and loss; CUDA graphs on a GPU
-    env_id: str = "BreakoutNoFrameskip-v4"  # its stickiness is kept, its frame skip of 1 becomes 4
+    env_id: str = "BreakoutNoFrameskip-v4"  # keeps its sticky actions; a frame skip of 1 becomes 4
     num_envs: int = 8  # parallel environments
-    total_timesteps: int = 10_000_000  # steps of 4 frames; schedules stretch to a new total
-    learning_rate: float = 1e-4  # step size of Adam
-    buffer_size: int = 1_000_000  # steps that the replay holds, of all games; 7,056 bytes each
+    total_timesteps: int = 10_000_000  # steps of all environments; schedules follow a new total
+    learning_rate: float = 1e-4  # of Adam
+    buffer_size: int = 1_000_000  # steps in the replay buffer, one frame of 7,056 bytes each
     gamma: float = 0.99  # discount factor
-    tau: float = 1.0  # share of the online network in an update of the target network
-    target_network_frequency: int = 1000  # steps between two updates of the target network
-    batch_size: int = 32  # transitions of an update
-    start_e: float = 1.0  # epsilon, the share of random actions, until learning starts
-    end_e: float = 0.01  # epsilon at the end
-    exploration_fraction: float = 0.1  # part of total_timesteps over which it then falls linearly
-    learning_starts: int = 80_000  # steps that the replay must hold before the first update
-    train_frequency: int = 4  # steps between two updates
+    tau: float = 1.0  # soft-update coefficient of the target network; 1 copies the online network
+    target_network_frequency: int = 1000  # steps between updates of the target network
+    batch_size: int = 32  # transitions per update
+    start_e: float = 1.0  # epsilon, the probability of a random action, until learning starts
+    end_e: float = 0.01  # final epsilon
+    exploration_fraction: float = 0.1  # fraction of total_timesteps over which epsilon is annealed
+    learning_starts: int = 80_000  # steps in the replay buffer before the first update
+    train_frequency: int = 4  # steps between updates
     clip_reward: bool = True  # learn from the sign of the reward
-    terminal_on_life_loss: bool = True  # no value follows a lost life, though the game goes on
-    fire_on_life_loss: bool = True  # FIRE and action 2 begin each life, where the game has FIRE
-    double_dqn: bool = False  # the online network picks the action that the target network values
-    loss: Literal["huber", "mse"] = "huber"  # of the error; huber is the paper's clipped one
-    max_grad_norm: float = 10.0  # largest norm of the gradient
+    terminal_on_life_loss: bool = True  # treat a lost life as termination; the game continues
+    fire_on_life_loss: bool = True  # begin each life with FIRE and action 2 if the game has FIRE
+    double_dqn: bool = False  # the online network selects the action that the target one evaluates
+    loss: Literal["huber", "mse"] = "huber"  # of the temporal-difference error
+    max_grad_norm: float = 10.0  # gradients are clipped to this norm
 
     def __post_init__(self):
-        shares = ("gamma", "tau", "start_e", "end_e", "eval_e", "exploration_fraction")
+        fractions = ("gamma", "tau", "start_e", "end_e", "eval_e", "exploration_fraction")
+        may_be_zero = ("seed", "torch_threads", "eval_frequency", *fractions)
         for name, value in asdict(self).items():
-            least = 0 if name in (*shares, "seed", "eval_frequency", "torch_threads") else 1e-9
-            most = 1 if name in shares else 2**32 - 1
-            if type(value) in (int, float) and not least <= value <= most:
-                raise ValueError(f"--{name.replace('_', '-')} {value} is not in [{least}, {most}]")
-        if self.buffer_size < 8 * self.num_envs or self.buffer_size * 84 * 84 > 2**33:
-            raise ValueError("--buffer-size must be at least 8 x --num-envs, at most 8 GiB")
-        most = min(self.buffer_size // self.num_envs * self.num_envs, self.total_timesteps - 1)
-        if not 4 * self.num_envs <= self.learning_starts <= most:
-            raise ValueError(f"--learning-starts: 4 x --num-envs to {most}: buffer, total steps")
-        if self.fire_on_life_loss and not self.terminal_on_life_loss:  # values nobody learns
-            raise ValueError("--no-terminal-on-life-loss needs --no-fire-on-life-loss")
+            flag = f"--{name.replace('_', '-')} {value}"
+            if type(value) not in (int, float):
+                continue
+            if value == 0 and name in may_be_zero:
+                continue
+            if not 0 < value < 2**32:  # NumPy's limit for seeds; excludes NaN and infinity as well
+                raise ValueError(f"{flag} must be above 0 and below 2**32")
+            if name in fractions and value > 1:
+                raise ValueError(f"{flag} must be at most 1")
+        buffer_size = f"--buffer-size {self.buffer_size}"
+        # In a full buffer the 3 oldest rows may lack earlier frames, up to 3 steps in a row are
+        # scripted, and the newest row has no next frame yet: 8 rows always hold a transition.
+        if self.buffer_size < 8 * self.num_envs:
+            least = f"{8 * self.num_envs} (8 x --num-envs {self.num_envs})"
+            raise ValueError(f"{buffer_size} must be at least {least}")
+        if self.buffer_size * 84 * 84 > 2**33:
+            most = f"use at most {2**33 // 84**2}"
+            raise ValueError(f"{buffer_size} needs more than 8 GiB of memory; {most}")
+        learning_starts = f"--learning-starts {self.learning_starts}"
+        # A run can begin with 2 scripted steps of each environment, and the newest of 4 rows of
+        # steps has no next frame yet: from 4 rows on there is always a transition to sample.
+        if self.learning_starts < 4 * self.num_envs:
+            least = f"{4 * self.num_envs} (4 x --num-envs {self.num_envs})"
+            raise ValueError(f"{learning_starts} must be at least {least}")
+        if self.learning_starts > self.buffer_size // self.num_envs * self.num_envs:
+            buffer = f"{buffer_size} in rows of --num-envs {self.num_envs}"
+            raise ValueError(f"{learning_starts} does not fit in {buffer}. Raise --buffer-size")
+        if self.learning_starts >= self.total_timesteps:
+            total = f"--total-timesteps {self.total_timesteps}"
+            raise ValueError(f"{learning_starts} leaves no step of {total} to learn. Lower it")
+        if self.fire_on_life_loss and not self.terminal_on_life_loss:
+            # The Q-network is not trained on scripted steps: no life may bootstrap from their values
+            raise ValueError("--no-terminal-on-life-loss requires --no-fire-on-life-loss")
 
 
 class FireOnLifeLoss(gym.vector.VectorWrapper):
-    """Begins a life as OpenAI Baselines does: a no-op if one was lost, FIRE, action 2.
+    """Plays a no-op, FIRE and action 2 at the start of each life, as OpenAI Baselines does.
 
-    info["life_lost"], (num_envs,): by this step, but not the game; info["scripted"]: not the agent's.
+    info["scripted"] (num_envs,) tells which actions were replaced by the script's, and
+    info["life_lost"] (num_envs,) in which environments the step lost a life but not the game.
     """
 
     def __init__(self, envs, enabled: bool):
         super().__init__(envs)
-        self.script_length = 3 if enabled and envs.ale.get_action_set()[1] == Action.FIRE else 0
+        has_fire = envs.ale.get_action_set()[1] == Action.FIRE
+        self.script_length = 3 if enabled and has_fire else 0  # actions 0 (no-op), 1 (FIRE) and 2
 
     def reset(self, **kwargs):
-        self.left = np.full(self.num_envs, max(self.script_length - 1, 0))  # steps of the script
-        self.lives = np.zeros(self.num_envs)  # left before a step; at first none can be lost
+        # The reset serves as the no-op: FIRE and action 2 remain
+        self.steps_left = np.full(self.num_envs, max(self.script_length - 1, 0))  # of the script
+        self.lives = np.zeros(self.num_envs)  # before a step; 0 in a new game, which can lose none
         return self.env.reset(**kwargs)
 
     def step(self, action):
-        scripted = self.left > 0
-        action = np.where(scripted, 3 - self.left, action)  # 0, 1, 2: no-op, FIRE, action 2
+        scripted = self.steps_left > 0
+        script_action = self.script_length - self.steps_left  # 0, then 1, then 2
+        action = np.where(scripted, script_action, action)
         obs, reward, terminated, truncated, info = self.env.step(action)
+        done = terminated | truncated
         life_lost = (info["lives"] > 0) & (info["lives"] < self.lives)
-        over = terminated | truncated  # then the reset row is the no-op
-        self.lives = np.where(over, 0, info["lives"])
-        self.left = np.where(life_lost | over, self.script_length, np.maximum(self.left - 1, 0))
-        info |= {"life_lost": life_lost, "scripted": scripted}
+        self.lives = np.where(done, 0, info["lives"])
+        # The next life begins with the next step. In a new game that is the autoreset step, which
+        # ignores its action and so serves as the no-op.
+        self.steps_left = np.maximum(self.steps_left - 1, 0)
+        self.steps_left[life_lost | done] = self.script_length
+        info["scripted"] = scripted
+        info["life_lost"] = life_lost
         return obs, reward, terminated, truncated, info
 
 
-def make_envs(args: Args, num_envs: int, seed: int, **view):
-    """Vector environment seeded seed, seed + 1, ... in NEXT_STEP mode, and its first observation.
+class RecordVideos(gym.vector.VectorWrapper):
+    """Records the first games in colour, one file each.
 
-    The step after an episode's end is a reset row: its action is ignored, it belongs to no episode.
+    The agent's images are small and grey. A second vector environment renders in colour; it has
+    the same seeds and gets the same actions, so it plays the same games.
     """
-    game = dict(gym.spec(args.env_id).kwargs)  # name, stickiness, frame skip, actions, longest game
-    assert "game" in game, "it is no Atari game; dqn_pixels.py takes pictures of others"
-    assert isinstance(game["frameskip"], int), "it skips at random; take NoFrameskip-v4 or ALE/..."
+
+    def __init__(self, envs, colour_envs, video_dir: Path):
+        import imageio
+
+        super().__init__(envs)
+        self.colour_envs = colour_envs
+        self.running = np.ones(colour_envs.num_envs, bool)
+        video_dir.mkdir(parents=True, exist_ok=True)
+        paths = [video_dir / f"env-{index}.mp4" for index in range(colour_envs.num_envs)]
+        # A second of the game is 15 steps of 4 frames. The encoder requires even sizes: 160 x 210
+        self.writers = [imageio.get_writer(path, fps=15, macro_block_size=2) for path in paths]
+
+    def step(self, action):
+        colour_action = action[: self.colour_envs.num_envs]
+        images, _, terminated, truncated, _ = self.colour_envs.step(colour_action)
+        for index in np.flatnonzero(self.running):
+            self.writers[index].append_data(images[index, 0])  # images (n, 1, 210, 160, 3)
+        self.running &= ~(terminated | truncated)
+        return self.env.step(action)
+
+    def close(self, **kwargs):
+        for resource in (*self.writers, self.colour_envs):
+            resource.close()
+        return self.env.close(**kwargs)
+
+
+def make_envs(args: Args, num_envs: int, seed: int, video_dir=None, **options):
+    """Vector environment in NEXT_STEP mode, seeded seed, seed + 1, ..., and its first observation.
+
+    In this mode the step after an episode's end only resets the environment ("autoreset step"):
+    its action is ignored, and it belongs to no episode. The observation before it is the
+    episode's true last one. `options` are keyword arguments of AtariVectorEnv.
+    """
+    game = dict(gym.spec(args.env_id).kwargs)  # ROM, sticky actions, frame skip, longest game, ...
+    if "game" not in game:
+        raise ValueError("not an Atari game; dqn_pixels.py learns from images of others")
+    if not isinstance(game["frameskip"], int):
+        raise ValueError("random frame skip; use an id with NoFrameskip-v4 or ALE/...-v5")
     if game["frameskip"] == 1:
         game["frameskip"] = 4
-    game |= {"reward_clipping": False, "use_fire_reset": not args.fire_on_life_loss, **view}
+    game["reward_clipping"] = False  # train() clips; logged returns are raw
+    game["use_fire_reset"] = not args.fire_on_life_loss  # ale-py's own FIRE, once a game
+    game.update(options)
     envs = AtariVectorEnv(num_envs=num_envs, **game)
-    assert envs.metadata["autoreset_mode"] == gym.vector.AutoresetMode.NEXT_STEP
+    if envs.metadata["autoreset_mode"] != gym.vector.AutoresetMode.NEXT_STEP:
+        raise ValueError("ale-py does not reset this environment in NEXT_STEP mode")
     envs = FireOnLifeLoss(envs, args.fire_on_life_loss)
-    return envs, envs.reset(seed=seed)[0]  # (num_envs, 4, 84, 84) uint8, or another view
+    # Add vector wrappers (gym.vector.VectorWrapper) here: training and evaluation both use them.
+    # AtariVectorEnv steps all games itself, so that wrappers of single environments do not apply.
+    if video_dir is not None:
+        colour = {"grayscale": False, "stack_num": 1, "img_height": 210, "img_width": 160}
+        colour_envs, _ = make_envs(args, min(3, num_envs), seed, **colour)
+        envs = RecordVideos(envs, colour_envs, video_dir)
+    obs, _ = envs.reset(seed=seed)  # (num_envs, 4, 84, 84) uint8 without options
+    return envs, obs
 
 
 def layer_init(layer, std: float = 2**0.5):
@@ -143,7 +228,7 @@ def layer_init(layer, std: float = 2**0.5):
 
 
 class Agent(nn.Module):
-    """The network of Mnih et al. 2015: a value for each action."""
+    """Q-network of Mnih et al. 2015: the value of each action."""
 
     def __init__(self, action_space: gym.spaces.Discrete, args: Args, precision: str):
         super().__init__()
@@ -166,338 +251,567 @@ class Agent(nn.Module):
     def forward(self, obs):
         """obs (n, 4, 84, 84) uint8 -> (n, num_actions) float32."""
         dtype = torch.bfloat16 if self.bfloat16 else self.head.weight.dtype
+        # channels_last like the weights, and before the cast, while a pixel is a byte
         x = obs.contiguous(memory_format=torch.channels_last).to(dtype).div_(255)
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bfloat16):
             features = self.network(x).float()
         return self.head(features)
 
     def get_action(self, obs, epsilon: float):
-        """The best action (n,) or, with probability epsilon in each row for itself, any action."""
-        action = torch.randint(self.num_actions, (len(obs),))  # drawn on the CPU on any device
+        """Epsilon-greedy actions (n,): each is random with probability epsilon, else greedy."""
+        # Drawn on the CPU, so that a seed gives the same random numbers on every device
+        random_action = torch.randint(self.num_actions, (len(obs),))
         explores = torch.rand(len(obs)) < epsilon
-        return torch.where(explores, action, self(obs).argmax(-1).cpu())
+        greedy_action = self(obs).argmax(-1).cpu()
+        return torch.where(explores, random_action, greedy_action)
 
 
 class Replay:
-    """The last `rows` steps of each environment, as a ring. The next observation is one row on.
+    """Replay buffer: the last `rows` steps of each environment, in a ring of rows.
 
-    Where an episode ends, too: the reset row holds its true final observation. A row holds the
-    newest frame of an observation; stacks of frames are put together when they are drawn.
+    A row holds one step of all environments. Of its observation, a stack of 4 frames, only the
+    newest frame is stored: sample() takes the older ones from the rows before. Likewise the next
+    observation ends with the frame of the next row. This is also true where a game ends, as the
+    row of the autoreset step holds the game's true last frame.
     """
 
     def __init__(self, rows: int, num_envs: int):
         self.frame = np.zeros((rows, num_envs, 84, 84), np.uint8)
-        self.rest = np.zeros((5, rows, num_envs), np.float32)
-        self.count = 0  # rows written, overwritten ones included
+        self.age = np.zeros((rows, num_envs), np.int8)  # steps since the reset, 3 and more as 3
+        self.action = np.zeros((rows, num_envs), np.int64)
+        self.reward = np.zeros((rows, num_envs), np.float32)
+        self.terminal = np.zeros((rows, num_envs), np.float32)  # 1 where no value follows
+        self.valid = np.zeros((rows, num_envs), bool)  # False for autoreset and scripted steps
+        self.count = 0  # rows added so far, including those that are overwritten
 
     def add(self, obs, age, action, reward, terminal, valid):
-        """A step of all environments: obs (num_envs, 4, 84, 84), the rest (num_envs,).
-
-        The age of an observation is the number of steps since the reset, 3 and more as 3.
-        """
+        """A step of all environments: obs (num_envs, 4, 84, 84), the other arrays (num_envs,)."""
         row = self.count % len(self.frame)
         self.frame[row] = obs[:, -1]
-        self.rest[:, row] = action, reward, terminal, valid, age
+        self.age[row] = age
+        self.action[row] = action
+        self.reward[row] = reward
+        self.terminal[row] = terminal
+        self.valid[row] = valid
         self.count += 1
 
-    def sample(self, size: int):
-        """obs, next_obs (size, 4, 84, 84), action, reward, terminal (size,), with replacement."""
-        rows, num_envs = self.frame.shape[:2]
+    def sample(self, size: int) -> dict:
+        """Transitions, tensors (size, ...) by name, drawn uniformly with replacement."""
+        rows, num_envs = self.valid.shape
         filled = min(self.count, rows)
-        older, env = np.empty((2, size), dtype=int)  # older: rows before the drawn one
-        draw = np.ones(size, dtype=bool)
-        while count := draw.sum():  # the newest row has no next observation yet: not drawn
-            older[draw] = np.random.randint(filled - 1, size=count)
-            env[draw] = np.random.randint(num_envs, size=count)
-            row = (self.count - filled + older) % rows
-            *rest, valid, age = self.rest[:, row, env]
-            draw = (valid == 0) | (age > older)  # reset rows, and those with overwritten frames
-        past = np.arange(-3, 2)
-        frames = self.frame[(row[:, None] + past) % rows, env[:, None]]  # (size, 5, 84, 84)
-        frames[age[:, None] + past < 0] = 0  # before the reset: black, as in the environment
-        return [torch.from_numpy(array) for array in (frames[:, :4], frames[:, 1:], *rest)]
+        oldest = self.count - filled
+        position = np.zeros(size, int)  # of a row in the order of time, 0 for the oldest
+        env = np.zeros(size, int)
+        # Draw all samples, then draw those again that hit an autoreset or scripted step, or a step
+        # whose older frames are overwritten, until none does
+        redraw = np.ones(size, bool)
+        while redraw.any():
+            num_draws = redraw.sum()
+            # The newest row is never drawn: its next frame has not been added yet
+            position[redraw] = np.random.randint(filled - 1, size=num_draws)
+            env[redraw] = np.random.randint(num_envs, size=num_draws)
+            row = (oldest + position) % rows
+            age = self.age[row, env]
+            redraw = ~self.valid[row, env] | (age > position)
+
+        # Frames of rows row - 3 to row + 1. Those from before the reset are black, as in the
+        # environment. For example, one step after the reset (age 1):
+        #     offset             -3     -2     -1      0      1
+        #     age + offset       -2     -1      0      1      2
+        #     frame           black  black  reset  newest  next
+        #     obs            [black  black  reset  newest]
+        #     next_obs              [black  reset  newest  next]
+        offsets = np.arange(-3, 2)
+        frames = self.frame[(row[:, None] + offsets) % rows, env[:, None]]  # (size, 5, 84, 84)
+        before_reset = age[:, None] + offsets < 0
+        frames[before_reset] = 0
+        return {
+            "obs": torch.from_numpy(frames[:, :4]),
+            "next_obs": torch.from_numpy(frames[:, 1:]),
+            "action": torch.from_numpy(self.action[row, env]),
+            "reward": torch.from_numpy(self.reward[row, env]),
+            "terminal": torch.from_numpy(self.terminal[row, env]),
+        }
+
+    def state_dict(self) -> dict:
+        """The rows that are filled, as tensors that share the buffer's memory."""
+        rows = len(self.frame)
+        filled = min(self.count, rows)
+        return {
+            "rows": rows,
+            "count": self.count,
+            "frame": torch.from_numpy(self.frame[:filled]),
+            "age": torch.from_numpy(self.age[:filled]),
+            "action": torch.from_numpy(self.action[:filled]),
+            "reward": torch.from_numpy(self.reward[:filled]),
+            "terminal": torch.from_numpy(self.terminal[:filled]),
+            "valid": torch.from_numpy(self.valid[:filled]),
+        }
+
+    def load_state_dict(self, state: dict):
+        """Load what state_dict() has returned; new games begin after it."""
+        filled = len(state["frame"])
+        self.count = state["count"]
+        self.frame[:filled] = state["frame"]
+        self.age[:filled] = state["age"]
+        self.action[:filled] = state["action"]
+        self.reward[:filled] = state["reward"]
+        self.terminal[:filled] = state["terminal"]
+        self.valid[:filled] = state["valid"]
+        newest = (self.count - 1) % len(self.frame)
+        self.valid[newest] = False  # its next frame is lost: the next row belongs to new games
 
 
-def td_target(reward, terminal, next_values, next_chooser, gamma: float):
-    """Targets (n,), by the next_values (n, num_actions) of the actions best in next_chooser."""
-    best = next_chooser.argmax(-1, keepdim=True)
-    return reward + gamma * next_values.gather(-1, best).squeeze(-1) * (1 - terminal)
+def td_target(reward, terminal, next_values, next_action, gamma: float):
+    """Targets (n,), from next_values (n, num_actions) of the target network and the rest (n,)."""
+    next_value = next_values.gather(-1, next_action.unsqueeze(-1)).squeeze(-1)
+    # A terminal state is worth nothing, a truncated one its value
+    return reward + gamma * next_value * (1 - terminal)
 
 
 def dqn_loss(agent: Agent, target_agent, args: Args, obs, next_obs, action, reward, terminal):
-    """Loss of a batch of tensors (n, ...), and [loss, mean value]."""
+    """Loss of a minibatch of tensors (n, ...), and its metrics by name."""
     with torch.no_grad():
         next_values = target_agent(next_obs)
-        next_chooser = agent(next_obs) if args.double_dqn else next_values  # double DQN eq. 4
-        target = td_target(reward, terminal, next_values, next_chooser, args.gamma)
-    value = agent(obs).gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
+        if args.double_dqn:  # eq. 4 of the double DQN paper
+            next_action = agent(next_obs).argmax(-1)
+        else:
+            next_action = next_values.argmax(-1)
+        target = td_target(reward, terminal, next_values, next_action, args.gamma)
+    value = agent(obs).gather(-1, action.unsqueeze(-1)).squeeze(-1)
     assert value.shape == target.shape == reward.shape == terminal.shape
-    losses = {"huber": nn.functional.smooth_l1_loss, "mse": nn.functional.mse_loss}
-    loss = losses[args.loss](value, target)
-    return loss, torch.stack([loss, value.mean()]).detach()
+    if args.loss == "huber":
+        loss = nn.functional.smooth_l1_loss(value, target)
+    else:
+        loss = nn.functional.mse_loss(value, target)
+    metrics = {
+        "losses/td_loss": loss,
+        "losses/q_values": value.mean(),
+    }
+    return loss, metrics
 
 
-def update(agent: Agent, target_agent: Agent, optimizer, args: Args, batch, loss_fn=dqn_loss):
-    """A step for each batch_size rows of dqn_loss's tensors (rows, ...); the mean metrics (2,)."""
-    metrics = []
-    for minibatch in zip(*(tensor.split(args.batch_size) for tensor in batch)):
-        loss, mb_metrics = loss_fn(agent, target_agent, args, *minibatch)
+def update(agent: Agent, target_agent: Agent, optimizer, args: Args, batch: dict, loss_fn=dqn_loss):
+    """One gradient step per --batch-size samples of a batch (samples, ...); mean metrics by name.
+
+    Several updates can be due at once, because all environments step between two updates. The
+    batch then holds the samples of all these updates.
+    """
+    history = []
+    for start in range(0, len(batch["obs"]), args.batch_size):
+        end = start + args.batch_size
+        minibatch = {name: tensor[start:end] for name, tensor in batch.items()}
+        loss, metrics = loss_fn(agent, target_agent, args, **minibatch)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(agent.parameters(), args.max_grad_norm)
         optimizer.step()
-        metrics.append(mb_metrics.clone())
-    return torch.stack(metrics).mean(0)
+        # stack() copies: the next call of a CUDA graph overwrites these tensors
+        history.append(torch.stack(list(metrics.values())).detach())
+    means = torch.stack(history).mean(0)  # tensors, as a number would make the CPU wait for a GPU
+    return dict(zip(metrics, means))
+
+
+def update_target(target_agent: Agent, agent: Agent, tau: float):
+    """Move the target network's weights towards the online network's: w += tau * (online - w)."""
+    for target, online in zip(target_agent.parameters(), agent.parameters()):
+        target.data.lerp_(online.data, tau)
+
+
+def epsilon_at(step: int, args: Args) -> float:
+    """Epsilon of a step: --start-e until --learning-starts, then annealed linearly to --end-e."""
+    start = args.learning_starts
+    end = start + args.exploration_fraction * args.total_timesteps
+    return float(np.interp(step, [start, end], [args.start_e, args.end_e]))
+
+
+def crossed(first_step: int, step: int, every: int) -> int:
+    """How many multiples of `every` come after first_step, up to step.
+
+    All environments step at once, so that the step count can jump over a multiple, or several.
+    """
+    return step // every - first_step // every
+
+
+def next_log_step(step: int, eval_frequency: int, longest: int) -> int:
+    """Step of the first line of the log after `step`.
+
+    The intervals between the lines are equal, at most `longest` steps long, and an evaluation
+    always falls at the end of one.
+    """
+    intervals = math.ceil(eval_frequency / longest)  # between two evaluations
+    completed = step * intervals // eval_frequency
+    return math.ceil((completed + 1) * eval_frequency / intervals)
+
+
+def check_finite(agent: Agent, scalars: dict, global_step, saved_step, run_dir):
+    """Exit if there is a NaN or an infinity. Rewards and images are integers, hence finite."""
+    sums = [weight.detach().sum() for weight in agent.parameters()]  # NaN if an element is NaN
+    numbers = {
+        "losses": torch.tensor(list(scalars.values())),
+        "weights": torch.stack(sums),
+    }
+    for name, tensor in numbers.items():
+        if not tensor.isfinite().all():
+            checkpoint = f"the last checkpoint in {run_dir} is at step {saved_step}"
+            sys.exit(f"NaN or infinity in the {name} before step {global_step}; {checkpoint}")
 
 
 @torch.inference_mode()
-def evaluate(agent: Agent, envs, obs, camera=None, films=()):
-    """Raw return of each environment's first game, with --eval-e for epsilon.
-
-    The camera shows the first of them in colour: with their seeds and actions, the same games.
-    """
+def evaluate(agent: Agent, envs, obs) -> np.ndarray:
+    """Raw return of each environment's first game, with --eval-e as epsilon."""
     returns = np.zeros(envs.num_envs)
     running = np.ones(envs.num_envs, bool)
-    with torch.random.fork_rng(devices=[]):  # training goes on with the draws it would have had
+    with torch.random.fork_rng(devices=[]):  # leaves training's random numbers alone
         for _ in range(agent.args.eval_max_steps):
             x = torch.from_numpy(obs).to(agent.head.weight.device)
             action = agent.get_action(x, agent.args.eval_e).numpy()
             obs, reward, terminated, truncated, _ = envs.step(action)
-            if films:
-                pictures = camera.step(action[: len(films)])[0]  # (n, 1, 210, 160, 3)
-                for index in np.flatnonzero(running[: len(films)]):
-                    films[index].append_data(pictures[index, 0])
             returns += np.where(running, reward, 0.0)
             running &= ~(terminated | truncated)
             if not running.any():
                 break
     if running.any():
-        print(f"{running.sum()} episodes cut: longer than --eval-max-steps", file=sys.stderr)
-    for resource in (envs, *films):
-        resource.close()
+        print(f"{running.sum()} episodes truncated at --eval-max-steps", file=sys.stderr)
+    envs.close()
     return returns
 
 
 def write(path: Path, content):
-    """Aside, then moved: a kill at any moment leaves the old file or the new one, whole."""
-    aside = path.with_suffix(".tmp")
+    """Write atomically: a killed process leaves the old file or the new one, never half of one."""
+    partial_path = path.with_suffix(".tmp")
     if path.suffix == ".pt":
-        torch.save(content, aside)
+        torch.save(content, partial_path)
     else:
-        aside.write_text(json.dumps(content, indent=2) + "\n")
-    os.replace(aside, path)
+        partial_path.write_text(json.dumps(content, indent=2) + "\n")
+    os.replace(partial_path, path)
 
 
-def load_checkpoint(run_dir) -> dict:
-    """The run's checkpoint, read as data: nothing in it can run code."""
+def load_checkpoint(run_dir: str) -> dict:
+    """The checkpoint of a run. It is loaded as data, so that it cannot execute code."""
     try:
         saved = torch.load(Path(run_dir, "checkpoint.pt"), map_location="cpu", weights_only=True)
-        assert saved["algo"] == Path(__file__).stem, f"it is of {saved['algo']}.py"
-        return saved | {"args": asdict(Args(**saved["args"])) | {"resume": run_dir}}
+        if saved["algo"] != Path(__file__).stem:
+            raise ValueError(f"it was written by {saved['algo']}.py")
+        file_format = saved.get("format", 1)  # checkpoints without the number are of format 1
+        if file_format != CHECKPOINT_FORMAT:
+            raise ValueError(f"format {file_format}; this file reads format {CHECKPOINT_FORMAT}")
+        args = Args(**saved["args"])  # flags that are newer than the run get their defaults
+        args.resume = run_dir  # so that train(args) continues the run
+        saved["args"] = asdict(args)
+        return saved
     except Exception as error:
-        sys.exit(f"--resume {run_dir} is no run folder of this file: {error!r:.120}")
+        sys.exit(f"--resume {run_dir} is not a run folder of this file: {error!r:.120}")
 
 
-def train(args: Args, stop=()) -> dict:
-    """Train and evaluate; the content of summary.json. A signal's number in stop: save and end."""
-    if args.track and not find_spec("wandb"):
-        sys.exit("--track needs a package: pip install wandb")
-    device = args.device.replace("auto", "cuda" if torch.cuda.is_available() else "cpu")
-    if not getattr(torch, device).is_available():
-        sys.exit(f"--device {device} is not there; take --device auto")
-    torch.set_num_threads(args.torch_threads or torch.get_num_threads())
-    native = torch.cpu.get_capabilities().get("avx512_bf16", False)
-    if device != "cpu":
-        native = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    precision = args.precision.replace("auto", "bfloat16" if native else "float32")
-    if precision == "bfloat16" and not native:
-        print("bfloat16 is not native here: --precision auto may be faster", file=sys.stderr)
-    started = time.time()
-    saved = load_checkpoint(args.resume) if args.resume else None
-    global_step = saved["global_step"] if saved else 0
-    if saved:
-        started -= saved["wall_time_s"]
-        kept = args.save_replay and Path(args.resume, "replay.pt").exists()
-        extended = args.total_timesteps != saved["total_timesteps"] and not kept
-        left = args.total_timesteps - global_step
-        if left <= (args.learning_starts if extended else 0):
-            sys.exit(f"--resume {args.resume}: no steps left to learn from; more --total-timesteps")
-        if args.env_id != saved["env_id"]:
-            sys.exit(f"--resume {args.resume}: env_id must stay {saved['env_id']}")
-        if left <= args.learning_starts and not kept:
-            print("no update before the end: the replay begins empty", file=sys.stderr)
-    seed = (args.seed + global_step) % 2**32  # a resumed run differs from an unbroken one
+def check_resume(args: Args, saved: dict):
+    """Exit if the flags contradict the checkpoint."""
+    if saved["global_step"] >= args.total_timesteps:
+        at_step = f"--resume {args.resume} is at step {saved['global_step']}"
+        sys.exit(f"{at_step} and has ended; raise --total-timesteps to continue it")
+    if args.env_id != saved["env_id"]:
+        sys.exit(f"--resume {args.resume}: env_id must stay {saved['env_id']}")
+    if args.save_replay and Path(args.resume, "replay.pt").exists():
+        return  # the replay buffer does not start empty
+    steps_left = args.total_timesteps - saved["global_step"]
+    if steps_left <= args.learning_starts:
+        message = f"--resume {args.resume}: the replay buffer starts empty, so that the last "
+        message += f"{steps_left} steps train nothing (--learning-starts {args.learning_starts})"
+        if args.total_timesteps != saved["total_timesteps"]:
+            sys.exit(f"{message}; raise --total-timesteps")
+        print(message, file=sys.stderr)  # the run was interrupted shortly before its end
+
+
+def load_replay(args: Args, replay: Replay, global_step: int):
+    """Fill the replay buffer from the run folder, if --save-replay is set and has saved it."""
+    path = Path(args.resume, "replay.pt")
+    if not args.save_replay or not path.exists():
+        return
+    state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    empty = "add --no-save-replay to start with an empty replay buffer"
+    if state.get("format") != CHECKPOINT_FORMAT:
+        sys.exit(f"--save-replay: this file cannot read the format of {path}; {empty}")
+    if state["global_step"] < global_step:
+        sys.exit(f"--save-replay: {path} is older than the checkpoint; {empty}")
+    num_envs = state["valid"].shape[1]
+    if (state["rows"], num_envs) != replay.valid.shape:
+        keep = "keep --buffer-size and --num-envs"
+        sys.exit(f"--save-replay: {path} is of another size; {keep}, or {empty}")
+    replay.load_state_dict(state)
+
+
+def open_envs(args: Args, env_seed: int, global_step: int):
+    """Training environments and their first observation."""
+    try:
+        envs, obs = make_envs(args, args.num_envs, env_seed + global_step)
+    except (gym.error.Error, ImportError, ValueError) as error:
+        sys.exit(f"--env-id {args.env_id}: {error}")
+    envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)  # it counts from the next step on
+    return envs, obs
+
+
+def open_run(args: Args, device: str, precision: str, global_step: int):
+    """Run folder, the record of the run that goes into all its files, and TensorBoard's writer."""
+    name = f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
+    name = name.replace("/", "-").replace(":", "-")
+    run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, name)
+    run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
+    script = run_dir / Path(__file__).name
+    if script.resolve() != Path(__file__).resolve():
+        shutil.copy(__file__, script)
+    git = ["git", "-C", Path(__file__).resolve().parent, "describe", "--always", "--dirty"]
+    try:
+        commit = subprocess.run(git, capture_output=True, text=True).stdout.strip()
+    except OSError:  # git is not installed
+        commit = ""
+    record = {
+        "algo": Path(__file__).stem,
+        "format": CHECKPOINT_FORMAT,
+        "env_id": args.env_id,
+        "seed": args.seed,
+        "device": device,
+        "precision": precision,
+        "total_timesteps": args.total_timesteps,
+        "args": asdict(args),
+        "commit": commit or "unknown",
+        "versions": {
+            "torch": str(torch.__version__),
+            "numpy": np.__version__,
+            "gymnasium": gym.__version__,
+        },
+    }
+    write(run_dir / "config.json", record)
+    if args.track:
+        import wandb
+
+        wandb.init(
+            project=args.wandb_project_name,
+            entity=args.wandb_entity,
+            id=run_dir.name,
+            resume="allow",
+            sync_tensorboard=True,
+            config=asdict(args),
+        )
+    # purge_step hides what an interrupted run logged after its last checkpoint
+    writer = SummaryWriter(run_dir, purge_step=global_step + 1)
+    writer.add_text("config", f"```\n{json.dumps(record, indent=2)}\n```", global_step)
+    return run_dir, record, writer
+
+
+def open_bar(args: Args, global_step: int) -> tqdm:
+    """Progress bar; it is disabled without a terminal, and train() prints lines instead."""
+    layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
+    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=None)
+    bar.postfix = "no episode yet"
+    return bar
+
+
+def summarize(record: dict, train_returns, eval_returns: np.ndarray) -> dict:
+    """What train() returns and summary.json holds; train_returns are the last 100 at most."""
+    return {
+        **record,
+        "train_return_last100": float(np.mean(train_returns)) if train_returns else None,
+        "eval_episodes": len(eval_returns),
+        "eval_returns": eval_returns.tolist(),
+        "eval_return_mean": eval_returns.mean(),
+        "eval_return_std": eval_returns.std(),
+    }
+
+
+def choose_device(args: Args) -> str:
+    device = args.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if not getattr(torch, device).is_available():  # torch.cpu, torch.cuda or torch.mps
+        sys.exit(f"--device {device} is not available; use --device auto")
+    return device
+
+
+def choose_precision(args: Args, device: str) -> str:
+    """Precision of the hidden layers; auto is bfloat16 where the hardware has it natively."""
+    native = False
+    if device == "cpu":
+        native = torch.cpu.get_capabilities().get("avx512_bf16", False)
+    elif device == "cuda":
+        native = torch.cuda.is_bf16_supported(including_emulation=False)
+    if args.precision == "auto":
+        return "bfloat16" if native else "float32"
+    if args.precision == "bfloat16" and not native:
+        print("bfloat16 is not native here and may be slow; use --precision auto", file=sys.stderr)
+    return args.precision
+
+
+def seed_everything(seed: int):
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
-    env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30, which training never reaches
-    try:
-        envs, obs = make_envs(args, args.num_envs, env_seed + global_step)
-    except (gym.error.Error, ImportError, AssertionError) as error:
-        sys.exit(f"--env-id {args.env_id}: {error}")
-    envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
+
+
+def train(args: Args, signals=()) -> dict:
+    """Train, evaluate, and return the summary.
+
+    A signal handler may append to the list `signals`: the run then saves a checkpoint and exits.
+    """
+    # Set up
+    if args.track and not find_spec("wandb"):
+        sys.exit("--track requires a package: pip install wandb")
+    device = choose_device(args)
+    precision = choose_precision(args, device)
+    torch.set_num_threads(args.torch_threads or torch.get_num_threads())
+    started = time.time()
+    global_step = 0
+    if args.resume:
+        saved = load_checkpoint(args.resume)
+        check_resume(args, saved)
+        global_step = saved["global_step"]
+        started -= saved["wall_time_s"]
+    seed_everything((args.seed + global_step) % 2**32)  # a resumed run draws other numbers
+    env_seed = args.seed * 10_007 % 2**30  # environment i gets env_seed + i; evaluations add 2**30
+    envs, obs = open_envs(args, env_seed, global_step)
     agent = Agent(envs.single_action_space, args, precision)
     agent = agent.to(device, memory_format=torch.channels_last)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, fused=True)
     target_agent = copy.deepcopy(agent)
     replay = Replay(args.buffer_size // args.num_envs, args.num_envs)
-    if saved:
+    if args.resume:
         agent.load_state_dict(saved["agent"])
         target_agent.load_state_dict(saved["target_agent"])
-        constants = {"param_groups": optimizer.state_dict()["param_groups"]}  # as the flags say
-        optimizer.load_state_dict(saved["optimizer"] | constants)
-    if saved and kept:
-        stored = torch.load(Path(args.resume, "replay.pt"), weights_only=True, mmap=True)
-        if stored["rest"].shape != replay.rest.shape:
-            sys.exit("--save-replay: keep --num-envs and --buffer-size, or add --no-save-replay")
-        if stored.get("global_step", 0) < global_step:
-            sys.exit("--save-replay: replay.pt is older than the checkpoint; add --no-save-replay")
-        replay.count = stored["count"]
-        replay.rest[:] = stored["rest"]
-        replay.rest[3, replay.count % len(replay.frame) - 1] = 0  # not valid: no next frame
-        replay.frame[: replay.count] = stored["frame"]
+        moments = saved["optimizer"]["state"]  # the hyperparameters come from the flags
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
+        load_replay(args, replay, global_step)
     loss_fn = dqn_loss
-    if args.compile:  # of one shape each: acting, an evaluation, an update
+    if args.compile:  # static shapes: acting, evaluation and update each have their own
         agent.compile(mode="reduce-overhead", dynamic=False)
-        loss_fn = torch.compile(dqn_loss, mode="reduce-overhead", dynamic=False)
-    name = f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
-    run_dir = Path(args.resume or Path(args.runs_dir, name.replace("/", "-").replace(":", "-")))
-    run_dir.mkdir(parents=True, exist_ok=bool(saved))
-    shutil.copy(__file__, run_dir)
-    git = f"git -C '{Path(__file__).resolve().parent}' describe --always --dirty 2>/dev/null"
-    run = {"algo": Path(__file__).stem, "env_id": args.env_id, "seed": args.seed, "device": device}
-    run |= {"precision": precision, "total_timesteps": args.total_timesteps, "args": asdict(args)}
-    run["commit"] = os.popen(git).read().strip() or "unknown"
-    run["versions"] = {m.__name__: str(m.__version__) for m in (torch, np, gym)}
-    write(run_dir / "config.json", run)
-    if args.track:
-        import wandb
+        loss_fn = torch.compile(loss_fn, mode="reduce-overhead", dynamic=False)
+    run_dir, record, writer = open_run(args, device, precision, global_step)
 
-        place = {"project": args.wandb_project_name, "entity": args.wandb_entity}
-        place |= {"id": run_dir.name, "resume": "allow", "sync_tensorboard": True}
-        wandb.init(**place, config=asdict(args))
-    writer = SummaryWriter(run_dir, purge_step=global_step + 1)
-    writer.add_text("config", f"```\n{json.dumps(run, indent=2)}\n```", global_step)
+    eval_frequency = args.eval_frequency or args.total_timesteps
+    log_frequency = min(2000, args.checkpoint_frequency)  # a checkpoint follows a line of the log
     done = np.zeros(args.num_envs, bool)
-    age = np.zeros(args.num_envs)  # of the observation: steps since the reset, at most 3
-    last100 = None  # mean return of the last 100 episodes
-    paces = []  # (steps, seconds) of the iterations; sps is of those with updates
-    every = args.eval_frequency or args.total_timesteps
-    period = every / np.ceil(every / min(2000, args.checkpoint_frequency))  # of log lines
+    age = np.zeros(args.num_envs, int)  # steps since the reset, 3 and more as 3
+    seconds_per_step = []  # of each iteration
     saved_step = global_step
-    look = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
-    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=look, disable=None)
-    bar.postfix = "no episode yet"
-    while global_step < args.total_timesteps and not (stop and saved_step):  # saves first
-        first_step = global_step
-        iteration_started = time.perf_counter()
-        finished = []  # (return, length) of the episodes that end in this iteration
-        metrics = []
-        checksum = 0.0  # of all rewards
+    bar = open_bar(args, global_step)
 
-        while global_step // period == first_step // period and global_step < args.total_timesteps:
-            # Act
-            row_step = global_step
-            end = args.learning_starts + args.exploration_fraction * args.total_timesteps
-            epsilon = np.interp(row_step, [args.learning_starts, end], [args.start_e, args.end_e])
+    while global_step < args.total_timesteps:
+        # An iteration lasts until the next line of the log
+        first_step = global_step
+        log_step = next_log_step(first_step, eval_frequency, log_frequency)
+        iteration_started = time.perf_counter()
+        episodes = []  # (return, length) of those that end in this iteration
+        history = []  # metrics of the updates
+
+        while global_step < min(log_step, args.total_timesteps):
+            # Step
+            step_before = global_step
+            epsilon = epsilon_at(step_before, args)
             with torch.inference_mode():
                 action = agent.get_action(torch.from_numpy(obs).to(device), epsilon).numpy()
+            autoreset = done  # the step after the end of a game only resets
             next_obs, reward, terminated, truncated, info = envs.step(action)
-            valid = ~(done | info["scripted"])  # no reset row, and played by the agent
-            next_age = np.where(done, 0, np.minimum(age + 1, 3))  # a reset row leads to a first one
+            valid = ~(autoreset | info["scripted"])
             done = terminated | truncated
             if done.any():
-                finished.extend(zip(info["episode"]["r"][done], info["episode"]["l"][done]))
-            if args.terminal_on_life_loss:
-                terminated = terminated | info["life_lost"]
+                episode = info["episode"]
+                episodes.extend(zip(episode["r"][done], episode["l"][done]))
             if args.clip_reward:
                 reward = np.sign(reward)
+            if args.terminal_on_life_loss:  # for the learner; the environment plays on
+                terminated = terminated | info["life_lost"]
             replay.add(obs, age, action, reward, terminated, valid)
-            obs, age = next_obs, next_age
-            checksum += reward.sum()
+            obs = next_obs
+            age = np.where(autoreset, 0, np.minimum(age + 1, 3))
             global_step += int(valid.sum())
 
             # Update
-            updates = global_step // args.train_frequency - row_step // args.train_frequency
-            if updates > 0 and replay.count * args.num_envs >= args.learning_starts:
-                batch = [tensor.to(device) for tensor in replay.sample(updates * args.batch_size)]
-                metrics.append(update(agent, target_agent, optimizer, args, batch, loss_fn))
-            frequency = args.target_network_frequency
-            for _ in range(global_step // frequency - row_step // frequency):
-                for target, online in zip(target_agent.parameters(), agent.parameters()):
-                    target.data.lerp_(online.data, args.tau)
+            num_updates = crossed(step_before, global_step, args.train_frequency)
+            if num_updates > 0 and replay.count * args.num_envs >= args.learning_starts:
+                batch = replay.sample(num_updates * args.batch_size)
+                batch = {name: tensor.to(device) for name, tensor in batch.items()}
+                history.append(update(agent, target_agent, optimizer, args, batch, loss_fn))
+            for _ in range(crossed(step_before, global_step, args.target_network_frequency)):
+                update_target(target_agent, agent, args.tau)
 
-        weights = torch.stack([weight.detach().sum() for weight in agent.parameters()])
-        losses = np.mean([step.tolist() for step in metrics], axis=0) if metrics else []
-        if not np.isfinite([*losses, checksum, weights.sum().item()]).all():
-            sys.exit(f"non-finite numbers before step {global_step}; saved {saved_step}: {run_dir}")
+        # Mean losses of the iteration; there are none before learning starts
+        scalars = {}
+        if history:
+            for name in history[0]:
+                values = torch.stack([metrics[name] for metrics in history])
+                scalars[name] = np.mean(values.tolist())
+        check_finite(agent, scalars, global_step, saved_step, run_dir)
 
         # Log
-        paces = paces if metrics else []
-        paces.append((global_step - first_step, time.perf_counter() - iteration_started))
-        sps = float(np.divide(*np.sum(paces[2:] or paces, axis=0)))  # the first two warm up
-        scalars = {"charts/epsilon": epsilon, "charts/SPS": sps}
-        scalars |= zip(("losses/td_loss", "losses/q_values"), losses)
-        if finished:
-            last100 = float(np.mean(envs.return_queue))
-            bar.postfix = f"return {last100:.1f}, SPS {sps:.0f}"
-            means = np.mean(finished, axis=0)
-            scalars |= {"charts/episodic_return": means[0], "charts/episodic_length": means[1]}
-        for key, value in scalars.items():
-            writer.add_scalar(key, value, global_step)
+        seconds = time.perf_counter() - iteration_started
+        if not history:  # steps without updates are faster: they do not count once learning starts
+            seconds_per_step.clear()
+        seconds_per_step.append(seconds / (global_step - first_step))
+        # The first entry is of the last iteration before learning starts, the second the warm-up
+        sps = float(1 / np.mean(seconds_per_step[2:] or seconds_per_step))
+        scalars["charts/epsilon"] = epsilon
+        scalars["charts/SPS"] = sps
+        if episodes:
+            mean_return, mean_length = np.mean(episodes, axis=0)
+            scalars["charts/episodic_return"] = mean_return
+            scalars["charts/episodic_length"] = mean_length
+            recent_return = np.mean(envs.return_queue)  # of the last 100 episodes
+            bar.postfix = f"return {recent_return:.1f}, SPS {sps:.0f}"
+        for name, value in scalars.items():
+            writer.add_scalar(name, value, global_step)
         bar.update(min(global_step, args.total_timesteps) - bar.n)
 
-        # Evaluate and save
-        over = global_step >= args.total_timesteps
-        if over or global_step // every > first_step // every:
-            bar.set_description("evaluation ")
-            eval_envs = make_envs(args, args.eval_episodes, env_seed + 2**30)
-            camera, films = None, []
-            if args.capture_video:
-                import imageio
-
-                colour = {"grayscale": False, "stack_num": 1, "img_height": 210, "img_width": 160}
-                camera, _ = make_envs(args, min(3, args.eval_episodes), env_seed + 2**30, **colour)
-                film = run_dir / f"videos/step-{global_step}"
-                film.mkdir(parents=True, exist_ok=True)
-                paths = [film / f"env-{index}.mp4" for index in range(camera.num_envs)]
-                films = [imageio.get_writer(path, fps=15, macro_block_size=2) for path in paths]
-            returns = evaluate(agent, *eval_envs, camera, films)
-            writer.add_scalar("eval/episodic_return", returns.mean(), global_step)
+        # Evaluate
+        finished = global_step >= args.total_timesteps
+        if finished or crossed(first_step, global_step, eval_frequency):
+            bar.set_description_str("evaluation ")
+            video_dir = run_dir / f"videos/step-{global_step}" if args.capture_video else None
+            eval_seed = env_seed + 2**30
+            envs_and_obs = make_envs(args, args.eval_episodes, eval_seed, video_dir)
+            eval_returns = evaluate(agent, *envs_and_obs)
+            writer.add_scalar("eval/episodic_return", eval_returns.mean(), global_step)
         writer.flush()
-        state = {"global_step": global_step, "wall_time_s": time.time() - started, "sps": sps}
-        if over:
-            summary = run | state | {"train_return_last100": last100}
-            summary |= {"eval_episodes": args.eval_episodes, "eval_returns": returns.tolist()}
-            summary |= {"eval_return_mean": returns.mean(), "eval_return_std": returns.std()}
+
+        # Save
+        record["global_step"] = global_step
+        record["wall_time_s"] = time.time() - started
+        record["sps"] = sps
+        if finished:
+            summary = summarize(record, envs.return_queue, eval_returns)
             write(run_dir / "summary.json", summary)
-        if over or stop or global_step - saved_step >= args.checkpoint_frequency:
-            if args.save_replay:
-                stored = state | {"count": replay.count, "rest": torch.from_numpy(replay.rest)}
-                stored["frame"] = torch.from_numpy(replay.frame[: replay.count])
-                write(run_dir / "replay.pt", stored)
-            state |= {"agent": agent.state_dict(), "optimizer": optimizer.state_dict()}
-            state["target_agent"] = target_agent.state_dict()
-            write(run_dir / "checkpoint.pt", run | state)
+        interrupted = bool(signals)
+        if finished or interrupted or global_step - saved_step >= args.checkpoint_frequency:
+            state = {
+                "agent": agent.state_dict(),
+                "target_agent": target_agent.state_dict(),
+                "optimizer": optimizer.state_dict(),
+            }
+            if args.save_replay:  # first, so that it is never older than the checkpoint
+                content = {"format": CHECKPOINT_FORMAT, "global_step": global_step}
+                write(run_dir / "replay.pt", {**content, **replay.state_dict()})
+            write(run_dir / "checkpoint.pt", {**record, **state})
             saved_step = global_step
-            if bar.disable:  # there is no terminal
+            if bar.disable:  # no terminal: print a line instead
                 print(f"step {global_step}/{args.total_timesteps}, {bar.postfix}", flush=True)
         bar.set_description_str(f"saved {saved_step} ")
+        if interrupted:
+            break
+
     for resource in (bar, envs, writer):
         resource.close()
-    if global_step < args.total_timesteps:
-        print(f"stopped at step {global_step}; go on with --resume {run_dir}", file=sys.stderr)
-        sys.exit(128 + stop[0])
-    print(f"{run_dir}: evaluation {returns.mean():.1f} +- {returns.std():.1f}")
+    if not finished:
+        print(f"stopped at step {global_step}; continue with --resume {run_dir}", file=sys.stderr)
+        sys.exit(128 + signals[0])
+    print(f"{run_dir}: evaluation {eval_returns.mean():.1f} +- {eval_returns.std():.1f}")
     return summary
 
 
 if __name__ == "__main__":
-    first_look = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    first_look.add_argument("--resume")
-    resume = first_look.parse_known_args()[0].resume  # its arguments are the defaults
-    args = tyro.cli(Args, default=Args(**load_checkpoint(resume)["args"]) if resume else Args())
-    stop = []
+    # The defaults of a resumed run are its saved arguments, so --resume is parsed first
+    first_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first_parser.add_argument("--resume")
+    resume = first_parser.parse_known_args()[0].resume
+    defaults = Args(**load_checkpoint(resume)["args"]) if resume else Args()
+    args = tyro.cli(Args, default=defaults)
+    signals = []
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: stop.append(number))
-    train(args, stop)
+        signal.signal(number, lambda number, frame: signals.append(number))
+    train(args, signals)

@@ -72,7 +72,7 @@ class Args:
     env_id: str = "CartPole-v1"  # Gymnasium or EnvPool id: Box observations, Discrete actions
     env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"  # for training
     num_envs: int = 64  # parallel environments
-    total_timesteps: int = 200_000  # steps of all environments together, as in all flags
+    total_timesteps: int = 200_000  # steps of all environments; schedules follow a new total
     learning_rate: float = 1e-3  # of Adam
     anneal_lr: bool = True  # anneal the learning rate linearly to zero
     num_steps: int = 64  # steps of each environment in a rollout
@@ -331,8 +331,8 @@ def update(agent: Agent, optimizer, args: Args, batch: dict, loss_fn=ppo_loss) -
     return dict(zip(metrics, means))
 
 
-def check_finite(agent: Agent, obs, rewards, scalars: dict, global_step: int, saved_step: int):
-    """Exit if there is a NaN or an infinity: obs (T + 1, N, obs_dim), rewards (T, N), weights."""
+def check_finite(agent: Agent, obs, rewards, scalars: dict, global_step, saved_step, run_dir):
+    """Exit if there is a NaN or an infinity: obs (T or T + 1, N, obs_dim), rewards (T, N)."""
     numbers = {
         "observations": obs,
         "rewards": torch.from_numpy(rewards),
@@ -346,7 +346,7 @@ def check_finite(agent: Agent, obs, rewards, scalars: dict, global_step: int, sa
             if name in ("observations", "rewards"):
                 _, env, *_ = (~is_finite).nonzero()[0]
                 where = f"{name} of environment {env}"
-            checkpoint = f"the last checkpoint is at step {saved_step}"
+            checkpoint = f"the last checkpoint in {run_dir} is at step {saved_step}"
             sys.exit(f"NaN or infinity in the {where} before step {global_step}; {checkpoint}")
 
 
@@ -419,12 +419,14 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     except (gym.error.Error, ImportError, ValueError) as error:
         sys.exit(f"--env-id {args.env_id}: {error}")
     obs_space = envs.single_observation_space
-    obs_spaces = [obs_space]
+    obs_spaces = {"observation": obs_space}
     if isinstance(obs_space, gym.spaces.Dict):
-        obs_spaces = obs_space.values()
-    for space in obs_spaces:
+        obs_spaces = obs_space.spaces
+    for name, space in obs_spaces.items():
         if not isinstance(space, gym.spaces.Box):
-            sys.exit(f"--env-id {args.env_id}: {space} observations; add a wrapper to WRAPPERS")
+            wrong = f"{name} is {space}, not a Box"
+            way_out = "add gym.wrappers.FlattenObservation to WRAPPERS"
+            sys.exit(f"--env-id {args.env_id}: {wrong}; {way_out}")
     action_space = envs.single_action_space
     refused = f"--env-id {args.env_id}: {action_space} actions"
     if not isinstance(action_space, gym.spaces.Discrete):
@@ -481,6 +483,14 @@ def open_run(args: Args, device: str, global_step: int):
     writer = SummaryWriter(run_dir, purge_step=global_step + 1)
     writer.add_text("config", f"```\n{json.dumps(record, indent=2)}\n```", global_step)
     return run_dir, record, writer
+
+
+def open_bar(args: Args, global_step: int) -> tqdm:
+    """Progress bar; it is disabled without a terminal, and train() prints lines instead."""
+    layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
+    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=None)
+    bar.postfix = "no episode yet"
+    return bar
 
 
 def summarize(record: dict, train_returns, eval_returns: np.ndarray) -> dict:
@@ -560,9 +570,7 @@ def train(args: Args, signals=()) -> dict:
     discounted_return = np.zeros(args.num_envs)  # so far; its deviation scales the rewards
     seconds_per_step = []  # of each iteration
     saved_step = global_step
-    layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
-    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=None)
-    bar.postfix = "no episode yet"
+    bar = open_bar(args, global_step)
 
     while global_step < args.total_timesteps:
         first_step = global_step
@@ -625,7 +633,7 @@ def train(args: Args, signals=()) -> dict:
         }
         scalars = update(agent, optimizer, args, batch, loss_fn)
         agent.obs_rms.update(obs[:-1][b_valid])  # last, so that rollout and update see the same x
-        check_finite(agent, obs, rewards, scalars, global_step, saved_step)
+        check_finite(agent, obs, rewards, scalars, global_step, saved_step, run_dir)
 
         # Log
         seconds = time.perf_counter() - iteration_started

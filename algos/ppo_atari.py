@@ -3,13 +3,16 @@
     python algos/ppo_atari.py --env-id BreakoutNoFrameskip-v4
 
 PPO: Schulman et al. 2017, arXiv:1707.06347. GAE: Schulman et al. 2016, arXiv:1506.02438.
-Network and pictures: Mnih et al. 2015, Nature 518:529. Settings: CleanRL's.
-1. The network is initialised orthogonally; --precision auto may compute its layers in bfloat16.
-2. A lost life is terminal for the learner, but the game goes on, after a no-op, FIRE and action 2.
-3. Rewards are clipped to their sign; logged returns are raw, of whole games.
-4. Advantages are standardised, gradients and values clipped; only the learning rate falls.
-5. A time limit is no terminal state: a truncated game bootstraps from its last observation.
-6. Evaluation draws from the policy, and plays it greedily with 1 % random actions beside it.
+Network and preprocessing: Mnih et al. 2015, Nature 518:529. The default settings are CleanRL's.
+What differs from PPO's paper:
+1. The network is initialised orthogonally, and --precision auto may compute it in bfloat16.
+2. A lost life is terminal for the learner, although the game continues. Each life begins with
+   FIRE and action 2, in games that have FIRE.
+3. The learner's rewards are clipped to their sign. Logged returns are raw and of whole games.
+4. Advantages are standardised, gradients and changes of the value are clipped. Only the learning
+   rate is annealed; the paper anneals the clip range as well.
+5. Truncation is not termination: a truncated game bootstraps from its last observation.
+6. An evaluation plays by the sampled policy, and once more epsilon-greedily with epsilon = 0.01.
 """
 
 import argparse
@@ -18,6 +21,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -35,104 +39,179 @@ from torch.distributions import Categorical
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
+CHECKPOINT_FORMAT = 1  # changes when this file can no longer read the checkpoints it wrote before
+
 
 @dataclass
 class Args:
-    exp_name: str = Path(__file__).stem  # name of this experiment, part of the run folder's name
+    exp_name: str = Path(__file__).stem  # name of the experiment, part of the run folder's name
     seed: int = 1  # seeds Python, NumPy, PyTorch and every environment
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto takes CUDA where there is one
-    torch_threads: int = 0  # CPU threads of PyTorch; 0 leaves its own choice, one for each core
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 if it is native
-    runs_dir: str = "runs"  # the run folder is created in here
-    resume: str = ""  # run folder to continue; flags beside it replace the saved flags
-    checkpoint_frequency: int = 20_000  # steps between two checkpoints
-    eval_frequency: int = 0  # steps between two evaluations; 0 evaluates at the end only
-    eval_episodes: int = 30  # games of an evaluation, one in each of as many environments
-    eval_max_steps: int = 50_000  # an evaluation cuts longer episodes
-    capture_video: bool = False  # film the first 3 games of every evaluation
-    track: bool = False  # send the run to Weights & Biases as well
-    wandb_project_name: str = "plainrl"  # its project there
-    wandb_entity: str | None = None  # its user or team there
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto uses CUDA if it is available
+    torch_threads: int = 0  # CPU threads of PyTorch; 0 is PyTorch's default, one per core
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 where it is native
+    runs_dir: str = "runs"  # parent of the run folder
+    resume: str = ""  # run folder to continue; flags given with it replace the saved ones
+    checkpoint_frequency: int = 20_000  # steps between checkpoints
+    eval_frequency: int = 0  # steps between evaluations; 0 evaluates only at the end
+    eval_episodes: int = 30  # episodes of an evaluation, each in an environment of its own
+    eval_max_steps: int = 50_000  # an evaluation truncates longer episodes
+    capture_video: bool = False  # record the first 3 episodes of every evaluation
+    track: bool = False  # log to Weights & Biases as well
+    wandb_project_name: str = "plainrl"  # W&B project
+    wandb_entity: str | None = None  # W&B user or team
     compile: bool = False  # torch.compile policy, advantages and loss; CUDA graphs on a GPU
-    env_id: str = "BreakoutNoFrameskip-v4"  # its stickiness is kept, its frame skip of 1 becomes 4
+    env_id: str = "BreakoutNoFrameskip-v4"  # keeps its sticky actions; a frame skip of 1 becomes 4
     num_envs: int = 8  # parallel environments
-    total_timesteps: int = 10_000_000  # steps of 4 frames; schedules stretch to a new total
-    learning_rate: float = 2.5e-4  # step size of Adam
-    anneal_lr: bool = True  # let the learning rate fall linearly to zero
+    total_timesteps: int = 10_000_000  # steps of all environments; schedules follow a new total
+    learning_rate: float = 2.5e-4  # of Adam
+    anneal_lr: bool = True  # anneal the learning rate linearly to zero
     num_steps: int = 128  # steps of each environment in a rollout
     gamma: float = 0.99  # discount factor
     gae_lambda: float = 0.95  # lambda of generalized advantage estimation
-    num_minibatches: int = 4  # minibatches of an epoch
+    num_minibatches: int = 4  # minibatches per epoch
     update_epochs: int = 4  # passes over a rollout
     clip_reward: bool = True  # learn from the sign of the reward
-    terminal_on_life_loss: bool = True  # no value follows a lost life, though the game goes on
-    fire_on_life_loss: bool = True  # FIRE and action 2 begin each life, where the game has FIRE
+    terminal_on_life_loss: bool = True  # treat a lost life as termination; the game continues
+    fire_on_life_loss: bool = True  # begin each life with FIRE and action 2 if the game has FIRE
     norm_adv: bool = True  # standardise the advantages of each minibatch
-    clip_coef: float = 0.1  # epsilon of the clipped surrogate, and of --clip-vloss
+    clip_coef: float = 0.1  # epsilon of the clipped surrogate and of --clip-vloss
     clip_vloss: bool = True  # clip the change of the value as well
-    ent_coef: float = 0.01  # weight of the entropy bonus
-    vf_coef: float = 0.5  # weight of the value loss
-    max_grad_norm: float = 0.5  # largest norm of the gradient
-    target_kl: float | None = None  # end an update once an epoch's last approximate KL exceeds it
+    ent_coef: float = 0.01  # entropy coefficient
+    vf_coef: float = 0.5  # value loss coefficient
+    max_grad_norm: float = 0.5  # gradients are clipped to this norm
+    target_kl: float | None = None  # stop an update once the approximate KL exceeds this
 
     def __post_init__(self):
-        may_be_zero = "seed eval_frequency torch_threads gamma gae_lambda ent_coef vf_coef".split()
+        fractions = ("gamma", "gae_lambda")
+        may_be_zero = ("seed", "torch_threads", "eval_frequency", "ent_coef", "vf_coef", *fractions)
         for name, value in asdict(self).items():
-            least = 0 if name in may_be_zero else 1e-9
-            most = 1 if name in ("gamma", "gae_lambda") else 2**32 - 1
-            if type(value) in (int, float) and not least <= value <= most:
-                raise ValueError(f"--{name.replace('_', '-')} {value} is not in [{least}, {most}]")
+            flag = f"--{name.replace('_', '-')} {value}"
+            if type(value) not in (int, float):
+                continue
+            if value == 0 and name in may_be_zero:
+                continue
+            if not 0 < value < 2**32:  # NumPy's limit for seeds; excludes NaN and infinity as well
+                raise ValueError(f"{flag} must be above 0 and below 2**32")
+            if name in fractions and value > 1:
+                raise ValueError(f"{flag} must be at most 1")
         batch_size = self.num_envs * self.num_steps
-        if self.num_steps < 5 or batch_size > min(self.total_timesteps, 2**33 // (4 * 84 * 84)):
-            raise ValueError("--num-steps: at least 5; rollouts within --total-timesteps and 8 GiB")
+        batch = f"{batch_size} steps (--num-envs {self.num_envs} x --num-steps {self.num_steps})"
+        if self.num_steps < 5:  # 3 in a row can be scripted; 2 samples have a standard deviation
+            raise ValueError(f"--num-steps {self.num_steps} must be at least 5")
+        if batch_size > self.total_timesteps:
+            total = f"--total-timesteps {self.total_timesteps}"
+            raise ValueError(f"{total} is less than one rollout of {batch}. Lower --num-envs")
+        gibibytes = batch_size * 4 * 84 * 84 / 2**30  # of the images that a rollout stores
+        if gibibytes > 8:
+            memory = f"{gibibytes:.0f} GiB of images; at most 8 are allowed"
+            raise ValueError(f"A rollout of {batch} has {memory}. Lower --num-envs")
         if batch_size % self.num_minibatches or batch_size == self.num_minibatches:
-            raise ValueError(f"--num-minibatches must cut {batch_size} steps in equal parts of 2+")
-        if self.fire_on_life_loss and not self.terminal_on_life_loss:  # values nobody learns
-            raise ValueError("--no-terminal-on-life-loss needs --no-fire-on-life-loss")
+            # A single sample has no standard deviation for --norm-adv
+            wrong = f"--num-minibatches {self.num_minibatches} must divide the batch of {batch}"
+            divisors = [n for n in range(1, batch_size) if batch_size % n == 0]
+            nearest = min(divisors, key=lambda n: abs(n - self.num_minibatches))
+            raise ValueError(f"{wrong} into equal parts of at least 2. Try {nearest}")
+        if self.fire_on_life_loss and not self.terminal_on_life_loss:
+            # The critic is not trained on scripted steps: no life may bootstrap from their values
+            raise ValueError("--no-terminal-on-life-loss requires --no-fire-on-life-loss")
 
 
 class FireOnLifeLoss(gym.vector.VectorWrapper):
-    """Begins a life as OpenAI Baselines does: a no-op if one was lost, FIRE, action 2.
+    """Plays a no-op, FIRE and action 2 at the start of each life, as OpenAI Baselines does.
 
-    info["life_lost"], (num_envs,): by this step, but not the game; info["scripted"]: not the agent's.
+    info["scripted"] (num_envs,) tells which actions were replaced by the script's, and
+    info["life_lost"] (num_envs,) in which environments the step lost a life but not the game.
     """
 
     def __init__(self, envs, enabled: bool):
         super().__init__(envs)
-        self.script_length = 3 if enabled and envs.ale.get_action_set()[1] == Action.FIRE else 0
+        has_fire = envs.ale.get_action_set()[1] == Action.FIRE
+        self.script_length = 3 if enabled and has_fire else 0  # actions 0 (no-op), 1 (FIRE) and 2
 
     def reset(self, **kwargs):
-        self.left = np.full(self.num_envs, max(self.script_length - 1, 0))  # steps of the script
-        self.lives = np.zeros(self.num_envs)  # left before a step; at first none can be lost
+        # The reset serves as the no-op: FIRE and action 2 remain
+        self.steps_left = np.full(self.num_envs, max(self.script_length - 1, 0))  # of the script
+        self.lives = np.zeros(self.num_envs)  # before a step; 0 in a new game, which can lose none
         return self.env.reset(**kwargs)
 
     def step(self, action):
-        scripted = self.left > 0
-        action = np.where(scripted, 3 - self.left, action)  # 0, 1, 2: no-op, FIRE, action 2
+        scripted = self.steps_left > 0
+        script_action = self.script_length - self.steps_left  # 0, then 1, then 2
+        action = np.where(scripted, script_action, action)
         obs, reward, terminated, truncated, info = self.env.step(action)
+        done = terminated | truncated
         life_lost = (info["lives"] > 0) & (info["lives"] < self.lives)
-        over = terminated | truncated  # then the reset row is the no-op
-        self.lives = np.where(over, 0, info["lives"])
-        self.left = np.where(life_lost | over, self.script_length, np.maximum(self.left - 1, 0))
-        info |= {"life_lost": life_lost, "scripted": scripted}
+        self.lives = np.where(done, 0, info["lives"])
+        # The next life begins with the next step. In a new game that is the autoreset step, which
+        # ignores its action and so serves as the no-op.
+        self.steps_left = np.maximum(self.steps_left - 1, 0)
+        self.steps_left[life_lost | done] = self.script_length
+        info["scripted"] = scripted
+        info["life_lost"] = life_lost
         return obs, reward, terminated, truncated, info
 
 
-def make_envs(args: Args, num_envs: int, seed: int, **view):
-    """Vector environment seeded seed, seed + 1, ... in NEXT_STEP mode, and its first observation.
+class RecordVideos(gym.vector.VectorWrapper):
+    """Records the first games in colour, one file each.
 
-    The step after an episode's end is a reset row: its action is ignored, it belongs to no episode.
+    The agent's images are small and grey. A second vector environment renders in colour; it has
+    the same seeds and gets the same actions, so it plays the same games.
     """
-    game = dict(gym.spec(args.env_id).kwargs)  # name, stickiness, frame skip, actions, longest game
-    assert "game" in game, "it is no Atari game; ppo_pixels.py takes pictures of others"
-    assert isinstance(game["frameskip"], int), "it skips at random; take NoFrameskip-v4 or ALE/..."
+
+    def __init__(self, envs, colour_envs, video_dir: Path):
+        import imageio
+
+        super().__init__(envs)
+        self.colour_envs = colour_envs
+        self.running = np.ones(colour_envs.num_envs, bool)
+        video_dir.mkdir(parents=True, exist_ok=True)
+        paths = [video_dir / f"env-{index}.mp4" for index in range(colour_envs.num_envs)]
+        # A second of the game is 15 steps of 4 frames. The encoder requires even sizes: 160 x 210
+        self.writers = [imageio.get_writer(path, fps=15, macro_block_size=2) for path in paths]
+
+    def step(self, action):
+        colour_action = action[: self.colour_envs.num_envs]
+        images, _, terminated, truncated, _ = self.colour_envs.step(colour_action)
+        for index in np.flatnonzero(self.running):
+            self.writers[index].append_data(images[index, 0])  # images (n, 1, 210, 160, 3)
+        self.running &= ~(terminated | truncated)
+        return self.env.step(action)
+
+    def close(self, **kwargs):
+        for resource in (*self.writers, self.colour_envs):
+            resource.close()
+        return self.env.close(**kwargs)
+
+
+def make_envs(args: Args, num_envs: int, seed: int, video_dir=None, **options):
+    """Vector environment in NEXT_STEP mode, seeded seed, seed + 1, ..., and its first observation.
+
+    In this mode the step after an episode's end only resets the environment ("autoreset step"):
+    its action is ignored, and it belongs to no episode. The observation before it is the
+    episode's true last one. `options` are keyword arguments of AtariVectorEnv.
+    """
+    game = dict(gym.spec(args.env_id).kwargs)  # ROM, sticky actions, frame skip, longest game, ...
+    if "game" not in game:
+        raise ValueError("not an Atari game; ppo_pixels.py learns from images of others")
+    if not isinstance(game["frameskip"], int):
+        raise ValueError("random frame skip; use an id with NoFrameskip-v4 or ALE/...-v5")
     if game["frameskip"] == 1:
         game["frameskip"] = 4
-    game |= {"reward_clipping": False, "use_fire_reset": not args.fire_on_life_loss, **view}
+    game["reward_clipping"] = False  # train() clips; logged returns are raw
+    game["use_fire_reset"] = not args.fire_on_life_loss  # ale-py's own FIRE, once a game
+    game.update(options)
     envs = AtariVectorEnv(num_envs=num_envs, **game)
-    assert envs.metadata["autoreset_mode"] == gym.vector.AutoresetMode.NEXT_STEP
+    if envs.metadata["autoreset_mode"] != gym.vector.AutoresetMode.NEXT_STEP:
+        raise ValueError("ale-py does not reset this environment in NEXT_STEP mode")
     envs = FireOnLifeLoss(envs, args.fire_on_life_loss)
-    return envs, envs.reset(seed=seed)[0]  # (num_envs, 4, 84, 84) uint8, or another view
+    # Add vector wrappers (gym.vector.VectorWrapper) here: training and evaluation both use them.
+    # AtariVectorEnv steps all games itself, so that wrappers of single environments do not apply.
+    if video_dir is not None:
+        colour = {"grayscale": False, "stack_num": 1, "img_height": 210, "img_width": 160}
+        colour_envs, _ = make_envs(args, min(3, num_envs), seed, **colour)
+        envs = RecordVideos(envs, colour_envs, video_dir)
+    obs, _ = envs.reset(seed=seed)  # (num_envs, 4, 84, 84) uint8 without options
+    return envs, obs
 
 
 def layer_init(layer, std: float = 2**0.5):
@@ -165,6 +244,7 @@ class Agent(nn.Module):
     def features(self, obs):
         """obs (n, 4, 84, 84) uint8 -> (n, 512) float32."""
         dtype = torch.bfloat16 if self.bfloat16 else self.actor.weight.dtype
+        # channels_last before the cast, while a pixel is a byte: 22 % more steps/s in float32
         x = obs.contiguous(memory_format=torch.channels_last).to(dtype).div_(255)
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bfloat16):
             return self.network(x).float()
@@ -175,309 +255,458 @@ class Agent(nn.Module):
     def get_action_and_value(self, obs, action=None):
         """obs (n, ...) -> action, logprob, entropy and value, each (n,)."""
         features = self.features(obs)
-        policy = Categorical(logits=self.actor(features), validate_args=False)
+        logits = self.actor(features)
+        policy = Categorical(logits=logits, validate_args=False)  # train() checks for NaN itself
         if action is None:
             action = policy.sample()
         value = self.critic(features).squeeze(-1)
         return action, policy.log_prob(action), policy.entropy(), value
 
     def get_greedy_action(self, obs, epsilon: float = 0.01):
-        """The likeliest action (n,) or, with probability epsilon in each row, any action."""
+        """Epsilon-greedy actions (n,): random with probability epsilon, else the most probable."""
         logits = self.actor(self.features(obs))
         random_action = torch.randint(logits.shape[1], (len(obs),), device=obs.device)
         explores = torch.rand(len(obs), device=obs.device) < epsilon
         return torch.where(explores, random_action, logits.argmax(-1))
 
-    def to_env(self, action):
+    def to_env(self, action) -> np.ndarray:
         return action.cpu().numpy()
 
 
 def compute_gae(rewards, values, terminateds, dones, gamma, gae_lambda):
     """Advantages (T, N) of arXiv:1506.02438 eq. 16, from values (T + 1, N) and the rest (T, N)."""
-    # A terminal state is worth nothing, a truncated one its value; the trace stops at both
-    deltas = rewards + gamma * values[1:] * (1 - terminateds) - values[:-1]
+    # A terminal state is worth nothing, a truncated one its value. The recursion stops at both.
+    next_values = values[1:] * (1 - terminateds)
+    deltas = rewards + gamma * next_values - values[:-1]
+    decay = gamma * gae_lambda * (1 - dones)
     advantages = torch.zeros_like(values)
     for t in reversed(range(len(rewards))):
-        advantages[t] = deltas[t] + gamma * gae_lambda * (1 - dones[t]) * advantages[t + 1]
+        advantages[t] = deltas[t] + decay[t] * advantages[t + 1]
     return advantages[:-1]
 
 
 def ppo_loss(agent: Agent, args: Args, obs, action, old_logprob, advantage, target, old_value):
-    """Loss of a minibatch of tensors (n, ...), and the metrics (5,) that train() names in order."""
+    """Loss of a minibatch of tensors (n, ...), and its metrics by name."""
     _, logprob, entropy, value = agent.get_action_and_value(obs, action)
     assert logprob.shape == old_logprob.shape == advantage.shape == value.shape == target.shape
     if args.norm_adv:
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+
+    # Policy loss, PPO eq. 7
     logratio = logprob - old_logprob
     ratio = logratio.exp()
     clipped_ratio = ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
-    policy_loss = -torch.min(ratio * advantage, clipped_ratio * advantage).mean()  # PPO eq. 7
+    policy_loss = -torch.min(ratio * advantage, clipped_ratio * advantage).mean()
+
+    # Value loss
     value_error = (value - target) ** 2
     if args.clip_vloss:
         clipped_value = old_value + (value - old_value).clamp(-args.clip_coef, args.clip_coef)
         value_error = torch.max(value_error, (clipped_value - target) ** 2)
     value_loss = 0.5 * value_error.mean()
+
     entropy = entropy.mean()
     loss = policy_loss + args.vf_coef * value_loss - args.ent_coef * entropy
-    approx_kl = (ratio - 1 - logratio).mean()  # k3, http://joschu.net/blog/kl-approx.html
-    clipfrac = ((ratio - 1).abs() > args.clip_coef).float().mean()
-    return loss, torch.stack([policy_loss, value_loss, entropy, approx_kl, clipfrac]).detach()
+    metrics = {
+        "losses/policy_loss": policy_loss,
+        "losses/value_loss": value_loss,
+        "losses/entropy": entropy,
+        "losses/approx_kl": (ratio - 1 - logratio).mean(),  # k3 of joschu.net/blog/kl-approx.html
+        "losses/clipfrac": ((ratio - 1).abs() > args.clip_coef).float().mean(),
+    }
+    return loss, metrics
 
 
-def update(agent: Agent, optimizer, args: Args, batch, loss_fn=ppo_loss):
-    """Epochs of minibatches of ppo_loss's tensors (rows, ...); mean metrics, each before a step."""
-    batch_size = args.num_envs * args.num_steps  # rows come again for reset rows, 2 of 3 at most
+def update(agent: Agent, optimizer, args: Args, batch: dict, loss_fn=ppo_loss) -> dict:
+    """Epochs of minibatches over a batch of tensors (samples, ...); mean metrics by name."""
+    num_samples = len(batch["obs"])
     parameters = list(agent.parameters())
-    metrics = []
+    history = []
     for _ in range(args.update_epochs):
-        order = torch.randperm(len(batch[0])).repeat(3)[:batch_size].to(batch[0].device)
-        for rows in order.chunk(args.num_minibatches):
-            minibatch = [tensor.index_select(0, rows) for tensor in batch]  # [rows] goes by bytes
-            loss, mb_metrics = loss_fn(agent, args, *minibatch)
+        # The batch lacks autoreset and scripted steps. The shuffled samples are followed by the
+        # first of them again, so that all minibatches have one size, which CUDA graphs require.
+        order = torch.randperm(num_samples)
+        order = order[torch.arange(args.num_envs * args.num_steps) % num_samples]
+        for indices in order.to(batch["obs"].device).chunk(args.num_minibatches):
+            minibatch = {name: tensor[indices] for name, tensor in batch.items()}
+            loss, metrics = loss_fn(agent, args, **minibatch)
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(parameters, args.max_grad_norm)
             optimizer.step()
-            metrics.append(mb_metrics.clone())
-        if args.target_kl is not None and metrics[-1][3] > args.target_kl:  # approx_kl
+            # stack() copies: the next call of a CUDA graph overwrites these tensors
+            history.append(torch.stack(list(metrics.values())).detach())
+        if args.target_kl is not None and metrics["losses/approx_kl"] > args.target_kl:
             break
-    return torch.stack(metrics).mean(0)
+    means = torch.stack(history).mean(0).tolist()
+    return dict(zip(metrics, means))
+
+
+def check_finite(agent: Agent, scalars: dict, global_step, saved_step, run_dir):
+    """Exit if there is a NaN or an infinity. Rewards and images are integers, hence finite."""
+    sums = [weight.detach().sum() for weight in agent.parameters()]  # NaN if an element is NaN
+    numbers = {
+        "losses": torch.tensor(list(scalars.values())),
+        "weights": torch.stack(sums),
+    }
+    for name, tensor in numbers.items():
+        if not tensor.isfinite().all():
+            checkpoint = f"the last checkpoint in {run_dir} is at step {saved_step}"
+            sys.exit(f"NaN or infinity in the {name} before step {global_step}; {checkpoint}")
 
 
 @torch.inference_mode()
-def evaluate(agent: Agent, envs, obs, camera=None, films=(), greedy=False):
-    """Raw return of each environment's first game, by draws from the policy or by greedy actions.
-
-    The camera shows the first of them in colour: with their seeds and actions, the same games.
-    """
+def evaluate(agent: Agent, envs, obs, greedy: bool = False) -> np.ndarray:
+    """Raw return of each environment's first game, with sampled or epsilon-greedy actions."""
     returns = np.zeros(envs.num_envs)
     running = np.ones(envs.num_envs, bool)
     for _ in range(agent.args.eval_max_steps):
         x = torch.from_numpy(obs).to(agent.critic.weight.device)
-        action = agent.get_greedy_action(x) if greedy else agent.get_action_and_value(x)[0]
-        action = agent.to_env(action)
-        obs, reward, terminated, truncated, _ = envs.step(action)
-        if films:
-            pictures = camera.step(action[: len(films)])[0]  # (n, 1, 210, 160, 3)
-            for index in np.flatnonzero(running[: len(films)]):
-                films[index].append_data(pictures[index, 0])
+        if greedy:
+            action = agent.get_greedy_action(x)
+        else:
+            action, *_ = agent.get_action_and_value(x)
+        obs, reward, terminated, truncated, _ = envs.step(agent.to_env(action))
         returns += np.where(running, reward, 0.0)
         running &= ~(terminated | truncated)
         if not running.any():
             break
     if running.any():
-        print(f"{running.sum()} episodes cut: longer than --eval-max-steps", file=sys.stderr)
-    for resource in (envs, *films):
-        resource.close()
+        print(f"{running.sum()} episodes truncated at --eval-max-steps", file=sys.stderr)
+    envs.close()
     return returns
 
 
+def evaluate_both(agent: Agent, args: Args, seed: int, video_dir):
+    """Returns with sampled and with epsilon-greedy actions, in games with the same starts."""
+    cuda_devices = [0] if agent.critic.weight.is_cuda else []
+    with torch.random.fork_rng(cuda_devices):  # training draws the same numbers without evaluations
+        sampled = evaluate(agent, *make_envs(args, args.eval_episodes, seed, video_dir))
+        greedy = evaluate(agent, *make_envs(args, args.eval_episodes, seed), greedy=True)
+    return sampled, greedy
+
+
 def write(path: Path, content):
-    """Aside, then moved: a kill at any moment leaves the old file or the new one, whole."""
-    aside = path.with_suffix(".tmp")
+    """Write atomically: a killed process leaves the old file or the new one, never half of one."""
+    partial_path = path.with_suffix(".tmp")
     if path.suffix == ".pt":
-        torch.save(content, aside)
+        torch.save(content, partial_path)
     else:
-        aside.write_text(json.dumps(content, indent=2) + "\n")
-    os.replace(aside, path)
+        partial_path.write_text(json.dumps(content, indent=2) + "\n")
+    os.replace(partial_path, path)
 
 
-def load_checkpoint(run_dir) -> dict:
-    """The run's checkpoint, read as data: nothing in it can run code."""
+def load_checkpoint(run_dir: str) -> dict:
+    """The checkpoint of a run. It is loaded as data, so that it cannot execute code."""
     try:
         saved = torch.load(Path(run_dir, "checkpoint.pt"), map_location="cpu", weights_only=True)
-        assert saved["algo"] == Path(__file__).stem, f"it is of {saved['algo']}.py"
-        return saved | {"args": asdict(Args(**saved["args"])) | {"resume": run_dir}}
+        if saved["algo"] != Path(__file__).stem:
+            raise ValueError(f"it was written by {saved['algo']}.py")
+        file_format = saved.get("format", 1)  # checkpoints without the number are of format 1
+        if file_format != CHECKPOINT_FORMAT:
+            raise ValueError(f"format {file_format}; this file reads format {CHECKPOINT_FORMAT}")
+        args = Args(**saved["args"])  # flags that are newer than the run get their defaults
+        args.resume = run_dir  # so that train(args) continues the run
+        saved["args"] = asdict(args)
+        return saved
     except Exception as error:
-        sys.exit(f"--resume {run_dir} is no run folder of this file: {error!r:.120}")
+        sys.exit(f"--resume {run_dir} is not a run folder of this file: {error!r:.120}")
 
 
-def train(args: Args, stop=()) -> dict:
-    """Train and evaluate; the content of summary.json. A signal's number in stop: save and end."""
-    if args.track and not find_spec("wandb"):
-        sys.exit("--track needs a package: pip install wandb")
-    device = args.device.replace("auto", "cuda" if torch.cuda.is_available() else "cpu")
-    if not getattr(torch, device).is_available():
-        sys.exit(f"--device {device} is not there; take --device auto")
-    torch.set_num_threads(args.torch_threads or torch.get_num_threads())
-    native = torch.cpu.get_capabilities().get("avx512_bf16", False)
-    if device != "cpu":
-        native = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    precision = args.precision.replace("auto", "bfloat16" if native else "float32")
-    if precision == "bfloat16" and not native:
-        print("bfloat16 is not native here: --precision auto may be faster", file=sys.stderr)
-    started = time.time()
-    saved = load_checkpoint(args.resume) if args.resume else None
-    global_step = saved["global_step"] if saved else 0
-    if saved:
-        started -= saved["wall_time_s"]
-        if global_step >= args.total_timesteps:
-            sys.exit(f"--resume {args.resume} is at step {global_step}: more --total-timesteps")
-        if args.env_id != saved["env_id"]:
-            sys.exit(f"--resume {args.resume}: env_id must stay {saved['env_id']}")
-    seed = (args.seed + global_step) % 2**32  # a resumed run differs from an unbroken one
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
-    env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30, which training never reaches
+def check_resume(args: Args, saved: dict):
+    """Exit if the flags contradict the checkpoint."""
+    if saved["global_step"] >= args.total_timesteps:
+        at_step = f"--resume {args.resume} is at step {saved['global_step']}"
+        sys.exit(f"{at_step} and has ended; raise --total-timesteps to continue it")
+    if args.env_id != saved["env_id"]:
+        sys.exit(f"--resume {args.resume}: env_id must stay {saved['env_id']}")
+
+
+def open_envs(args: Args, env_seed: int, global_step: int):
+    """Training environments and their first observation."""
     try:
-        envs, next_obs = make_envs(args, args.num_envs, env_seed + global_step)
-    except (gym.error.Error, ImportError, AssertionError) as error:
+        envs, obs = make_envs(args, args.num_envs, env_seed + global_step)
+    except (gym.error.Error, ImportError, ValueError) as error:
         sys.exit(f"--env-id {args.env_id}: {error}")
-    envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
-    agent = Agent(envs.single_action_space, args, precision)
-    agent = agent.to(device, memory_format=torch.channels_last)
-    optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
-    if saved:
-        agent.load_state_dict(saved["agent"])
-        constants = {"param_groups": optimizer.state_dict()["param_groups"]}  # as the flags say
-        optimizer.load_state_dict(saved["optimizer"] | constants)
-    functions = [agent.get_action_and_value, compute_gae, ppo_loss]
-    if args.compile:
-        functions = [torch.compile(function, mode="reduce-overhead") for function in functions]
-    policy, gae, loss_fn = functions
+    envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)  # it counts from the next step on
+    return envs, obs
+
+
+def open_run(args: Args, device: str, precision: str, global_step: int):
+    """Run folder, the record of the run that goes into all its files, and TensorBoard's writer."""
     name = f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
-    run_dir = Path(args.resume or Path(args.runs_dir, name.replace("/", "-").replace(":", "-")))
-    run_dir.mkdir(parents=True, exist_ok=bool(saved))
-    shutil.copy(__file__, run_dir)
-    git = f"git -C '{Path(__file__).resolve().parent}' describe --always --dirty 2>/dev/null"
-    run = {"algo": Path(__file__).stem, "env_id": args.env_id, "seed": args.seed, "device": device}
-    run |= {"precision": precision, "total_timesteps": args.total_timesteps, "args": asdict(args)}
-    run["commit"] = os.popen(git).read().strip() or "unknown"
-    run["versions"] = {m.__name__: str(m.__version__) for m in (torch, np, gym)}
-    write(run_dir / "config.json", run)
+    name = name.replace("/", "-").replace(":", "-")
+    run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, name)
+    run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
+    script = run_dir / Path(__file__).name
+    if script.resolve() != Path(__file__).resolve():
+        shutil.copy(__file__, script)
+    git = ["git", "-C", Path(__file__).resolve().parent, "describe", "--always", "--dirty"]
+    try:
+        commit = subprocess.run(git, capture_output=True, text=True).stdout.strip()
+    except OSError:  # git is not installed
+        commit = ""
+    record = {
+        "algo": Path(__file__).stem,
+        "format": CHECKPOINT_FORMAT,
+        "env_id": args.env_id,
+        "seed": args.seed,
+        "device": device,
+        "precision": precision,
+        "total_timesteps": args.total_timesteps,
+        "args": asdict(args),
+        "commit": commit or "unknown",
+        "versions": {
+            "torch": str(torch.__version__),
+            "numpy": np.__version__,
+            "gymnasium": gym.__version__,
+        },
+    }
+    write(run_dir / "config.json", record)
     if args.track:
         import wandb
 
-        place = {"project": args.wandb_project_name, "entity": args.wandb_entity}
-        place |= {"id": run_dir.name, "resume": "allow", "sync_tensorboard": True}
-        wandb.init(**place, config=asdict(args))
+        wandb.init(
+            project=args.wandb_project_name,
+            entity=args.wandb_entity,
+            id=run_dir.name,
+            resume="allow",
+            sync_tensorboard=True,
+            config=asdict(args),
+        )
+    # purge_step hides what an interrupted run logged after its last checkpoint
     writer = SummaryWriter(run_dir, purge_step=global_step + 1)
-    writer.add_text("config", f"```\n{json.dumps(run, indent=2)}\n```", global_step)
+    writer.add_text("config", f"```\n{json.dumps(record, indent=2)}\n```", global_step)
+    return run_dir, record, writer
+
+
+def open_bar(args: Args, global_step: int) -> tqdm:
+    """Progress bar; it is disabled without a terminal, and train() prints lines instead."""
+    layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
+    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=None)
+    bar.postfix = "no episode yet"
+    return bar
+
+
+def summarize(record: dict, train_returns, eval_returns, greedy_returns) -> dict:
+    """What train() returns and summary.json holds; train_returns are the last 100 at most."""
+    return {
+        **record,
+        "train_return_last100": float(np.mean(train_returns)) if train_returns else None,
+        "eval_episodes": len(eval_returns),
+        "eval_returns": eval_returns.tolist(),
+        "eval_return_mean": eval_returns.mean(),
+        "eval_return_std": eval_returns.std(),
+        "eval_greedy_mean": greedy_returns.mean(),
+        "eval_greedy_returns": greedy_returns.tolist(),
+    }
+
+
+def choose_device(args: Args) -> str:
+    device = args.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if not getattr(torch, device).is_available():  # torch.cpu, torch.cuda or torch.mps
+        sys.exit(f"--device {device} is not available; use --device auto")
+    return device
+
+
+def choose_precision(args: Args, device: str) -> str:
+    """Precision of the hidden layers; auto is bfloat16 where the hardware has it natively."""
+    native = False
+    if device == "cpu":
+        native = torch.cpu.get_capabilities().get("avx512_bf16", False)
+    elif device == "cuda":
+        native = torch.cuda.is_bf16_supported(including_emulation=False)
+    if args.precision == "auto":
+        return "bfloat16" if native else "float32"
+    if args.precision == "bfloat16" and not native:
+        print("bfloat16 is not native here and may be slow; use --precision auto", file=sys.stderr)
+    return args.precision
+
+
+def seed_everything(seed: int):
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def train(args: Args, signals=()) -> dict:
+    """Train, evaluate, and return the summary.
+
+    A signal handler may append to the list `signals`: the run then saves a checkpoint and exits.
+    """
+    # Set up
+    if args.track and not find_spec("wandb"):
+        sys.exit("--track requires a package: pip install wandb")
+    device = choose_device(args)
+    precision = choose_precision(args, device)
+    torch.set_num_threads(args.torch_threads or torch.get_num_threads())
+    started = time.time()
+    global_step = 0
+    if args.resume:
+        saved = load_checkpoint(args.resume)
+        check_resume(args, saved)
+        global_step = saved["global_step"]
+        started -= saved["wall_time_s"]
+    seed_everything((args.seed + global_step) % 2**32)  # a resumed run draws other numbers
+    env_seed = args.seed * 10_007 % 2**30  # environment i gets env_seed + i; evaluations add 2**30
+    envs, next_obs = open_envs(args, env_seed, global_step)
+    agent = Agent(envs.single_action_space, args, precision)
+    agent = agent.to(device, memory_format=torch.channels_last)
+    optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
+    if args.resume:
+        agent.load_state_dict(saved["agent"])
+        moments = saved["optimizer"]["state"]  # the hyperparameters come from the flags
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
+    policy = agent.get_action_and_value
+    gae = compute_gae
+    loss_fn = ppo_loss
+    if args.compile:
+        policy = torch.compile(policy, mode="reduce-overhead")
+        gae = torch.compile(gae, mode="reduce-overhead")
+        loss_fn = torch.compile(loss_fn, mode="reduce-overhead")
+    run_dir, record, writer = open_run(args, device, precision, global_step)
+
+    # Storage of a rollout: what the networks need on the device, the rest in NumPy
     shape = (args.num_steps, args.num_envs)
     obs = torch.zeros(args.num_steps + 1, *next_obs.shape, dtype=torch.uint8, device=device)
     actions = torch.zeros(shape, dtype=torch.int64, device=device)
     logprobs = torch.zeros(shape, device=device)
     values = torch.zeros(args.num_steps + 1, args.num_envs, device=device)
-    storage = np.zeros((4, *shape), np.float32)  # rewards, terminals, dones, valid
+    rewards = np.zeros(shape, np.float32)
+    terminateds = np.zeros(shape, np.float32)
+    dones = np.zeros(shape, np.float32)
+    valids = np.zeros(shape, bool)  # False for autoreset and scripted steps
+
     done = np.zeros(args.num_envs, bool)
-    last100 = None  # mean return of the last 100 episodes
-    paces = []  # seconds per step of the iterations
+    seconds_per_step = []  # of each iteration
     saved_step = global_step
-    look = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
-    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=look, disable=None)
-    bar.postfix = "no episode yet"
-    while global_step < args.total_timesteps and not (stop and saved_step):  # saves first
+    bar = open_bar(args, global_step)
+
+    while global_step < args.total_timesteps:
         first_step = global_step
         iteration_started = time.perf_counter()
-        finished = []  # (return, length) of the episodes that end in this rollout
-        fraction = 1 - global_step / args.total_timesteps if args.anneal_lr else 1.0
-        optimizer.param_groups[0]["lr"] = fraction * args.learning_rate
+        episodes = []  # (return, length) of those that end in this rollout
+        learning_rate = args.learning_rate
+        if args.anneal_lr:
+            learning_rate *= 1 - global_step / args.total_timesteps
+        optimizer.param_groups[0]["lr"] = learning_rate
 
         # Rollout
         for t in range(args.num_steps):
             obs[t] = torch.from_numpy(next_obs)
             with torch.inference_mode():
                 actions[t], logprobs[t], _, values[t] = policy(obs[t])
-            next_obs, reward, terminated, truncated, info = envs.step(agent.to_env(actions[t]))
-            valid = ~(done | info["scripted"])  # no reset row, and played by the agent
+            autoreset = done  # the step after the end of a game only resets
+            action = agent.to_env(actions[t])
+            next_obs, reward, terminated, truncated, info = envs.step(action)
+            valid = ~(autoreset | info["scripted"])
             done = terminated | truncated
             if done.any():
-                finished.extend(zip(info["episode"]["r"][done], info["episode"]["l"][done]))
-            if args.terminal_on_life_loss:
-                terminated = terminated | info["life_lost"]
+                episode = info["episode"]
+                episodes.extend(zip(episode["r"][done], episode["l"][done]))
             if args.clip_reward:
                 reward = np.sign(reward)
-            storage[:, t] = reward, terminated, terminated | truncated, valid
+            if args.terminal_on_life_loss:  # for the learner; the environment plays on
+                terminated = terminated | info["life_lost"]
+            rewards[t] = reward
+            terminateds[t] = terminated
+            dones[t] = terminated | truncated
+            valids[t] = valid
             global_step += int(valid.sum())
         obs[-1] = torch.from_numpy(next_obs)
 
         # Advantages
-        rewards, terminals, dones, valid = torch.from_numpy(storage).to(device)
-        valid = valid.bool()
+        b_valid = torch.from_numpy(valids).to(device)
+        b_rewards = torch.from_numpy(rewards).to(device)
+        b_terminateds = torch.from_numpy(terminateds).to(device)
+        b_dones = torch.from_numpy(dones).to(device)
         with torch.no_grad():
-            values[-1] = agent.get_value(obs[-1])  # t + 1: the true next state, also at an end
-            advantages = gae(rewards, values, terminals, dones, args.gamma, args.gae_lambda).clone()
+            # In NEXT_STEP mode obs[t + 1] is the true next state, also where an episode ends
+            values[-1] = agent.get_value(obs[-1])
+            advantages = gae(b_rewards, values, b_terminateds, b_dones, args.gamma, args.gae_lambda)
         targets = advantages + values[:-1]
 
-        # Update: ppo_loss's tensors in its order, of valid rows: (T, N, ...) -> (rows, ...)
-        batch = (obs[:-1], actions, logprobs, advantages, targets, values[:-1])
-        batch = [tensor[valid] for tensor in batch]
-        metrics = update(agent, optimizer, args, batch, loss_fn).tolist()
-        weights = torch.stack([weight.detach().sum() for weight in agent.parameters()])
-        if not np.isfinite([*metrics, weights.sum().item()]).all():
-            sys.exit(f"non-finite numbers before step {global_step}; saved {saved_step}: {run_dir}")
+        # Update on all steps but autoreset and scripted steps: (T, N, ...) -> (samples, ...)
+        batch = {
+            "obs": obs[:-1][b_valid],
+            "action": actions[b_valid],
+            "old_logprob": logprobs[b_valid],
+            "advantage": advantages[b_valid],
+            "target": targets[b_valid],
+            "old_value": values[:-1][b_valid],
+        }
+        scalars = update(agent, optimizer, args, batch, loss_fn)
+        check_finite(agent, scalars, global_step, saved_step, run_dir)
 
         # Log
-        paces.append((time.perf_counter() - iteration_started) / (global_step - first_step))
-        sps = float(1 / np.mean(paces[1:] or paces))  # the first iteration warms up
-        names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
-        scalars = {f"losses/{name}": value for name, value in zip(names, metrics)}
-        unexplained = (targets - values[:-1])[valid].var() / targets[valid].var()
+        seconds = time.perf_counter() - iteration_started
+        seconds_per_step.append(seconds / (global_step - first_step))
+        sps = float(1 / np.mean(seconds_per_step[1:] or seconds_per_step))  # without the warm-up
+        residuals = batch["target"] - batch["old_value"]
+        unexplained = residuals.var() / batch["target"].var()
         scalars["losses/explained_variance"] = 1 - float(unexplained)
-        scalars |= {"charts/learning_rate": fraction * args.learning_rate, "charts/SPS": sps}
-        if finished:
-            last100 = float(np.mean(envs.return_queue))
-            bar.postfix = f"return {last100:.1f}, SPS {sps:.0f}"
-            means = np.mean(finished, axis=0)
-            scalars |= {"charts/episodic_return": means[0], "charts/episodic_length": means[1]}
-        for key, value in scalars.items():
-            writer.add_scalar(key, value, global_step)
+        scalars["charts/learning_rate"] = learning_rate
+        scalars["charts/SPS"] = sps
+        if episodes:
+            mean_return, mean_length = np.mean(episodes, axis=0)
+            scalars["charts/episodic_return"] = mean_return
+            scalars["charts/episodic_length"] = mean_length
+            recent_return = np.mean(envs.return_queue)  # of the last 100 episodes
+            bar.postfix = f"return {recent_return:.1f}, SPS {sps:.0f}"
+        for name, value in scalars.items():
+            writer.add_scalar(name, value, global_step)
         bar.update(min(global_step, args.total_timesteps) - bar.n)
 
-        # Evaluate and save
-        over = global_step >= args.total_timesteps
+        # Evaluate
+        finished = global_step >= args.total_timesteps
         every = args.eval_frequency or args.total_timesteps
-        if over or global_step // every > first_step // every:
-            bar.set_description("evaluation ")
-            eval_envs = make_envs(args, args.eval_episodes, env_seed + 2**30)
-            camera, films = None, []
-            if args.capture_video:
-                import imageio
-
-                colour = {"grayscale": False, "stack_num": 1, "img_height": 210, "img_width": 160}
-                camera, _ = make_envs(args, min(3, args.eval_episodes), env_seed + 2**30, **colour)
-                film = run_dir / f"videos/step-{global_step}"
-                film.mkdir(parents=True, exist_ok=True)
-                paths = [film / f"env-{index}.mp4" for index in range(camera.num_envs)]
-                films = [imageio.get_writer(path, fps=15, macro_block_size=2) for path in paths]
-            with torch.random.fork_rng([0] if device == "cuda" else []):  # training's draws stay
-                returns = evaluate(agent, *eval_envs, camera, films)
-                eval_envs = make_envs(args, args.eval_episodes, env_seed + 2**30)
-                greedy = evaluate(agent, *eval_envs, greedy=True)
-            writer.add_scalar("eval/episodic_return", returns.mean(), global_step)
-            writer.add_scalar("eval/greedy_return", greedy.mean(), global_step)
+        if finished or global_step // every > first_step // every:
+            bar.set_description_str("evaluation ")
+            video_dir = run_dir / f"videos/step-{global_step}" if args.capture_video else None
+            eval_seed = env_seed + 2**30
+            eval_returns, greedy_returns = evaluate_both(agent, args, eval_seed, video_dir)
+            writer.add_scalar("eval/episodic_return", eval_returns.mean(), global_step)
+            writer.add_scalar("eval/greedy_return", greedy_returns.mean(), global_step)
         writer.flush()
-        state = {"global_step": global_step, "wall_time_s": time.time() - started, "sps": sps}
-        if over:
-            summary = run | state | {"train_return_last100": last100}
-            summary |= {"eval_episodes": args.eval_episodes, "eval_returns": returns.tolist()}
-            summary |= {"eval_return_mean": returns.mean(), "eval_return_std": returns.std()}
-            summary |= {"eval_greedy_mean": greedy.mean(), "eval_greedy_returns": greedy.tolist()}
+
+        # Save
+        record["global_step"] = global_step
+        record["wall_time_s"] = time.time() - started
+        record["sps"] = sps
+        if finished:
+            summary = summarize(record, envs.return_queue, eval_returns, greedy_returns)
             write(run_dir / "summary.json", summary)
-        if over or stop or global_step - saved_step >= args.checkpoint_frequency:
-            state |= {"agent": agent.state_dict(), "optimizer": optimizer.state_dict()}
-            write(run_dir / "checkpoint.pt", run | state)
+        interrupted = bool(signals)
+        if finished or interrupted or global_step - saved_step >= args.checkpoint_frequency:
+            state = {"agent": agent.state_dict(), "optimizer": optimizer.state_dict()}
+            write(run_dir / "checkpoint.pt", {**record, **state})
             saved_step = global_step
-            if bar.disable:  # there is no terminal
+            if bar.disable:  # no terminal: print a line instead
                 print(f"step {global_step}/{args.total_timesteps}, {bar.postfix}", flush=True)
         bar.set_description_str(f"saved {saved_step} ")
+        if interrupted:
+            break
+
     for resource in (bar, envs, writer):
         resource.close()
-    if global_step < args.total_timesteps:
-        print(f"stopped at step {global_step}; go on with --resume {run_dir}", file=sys.stderr)
-        sys.exit(128 + stop[0])
-    print(f"{run_dir}: evaluation {returns.mean():.1f} +- {returns.std():.1f}")
-    print(f"greedy, with 1 % random actions: {greedy.mean():.1f} +- {greedy.std():.1f}")
+    if not finished:
+        print(f"stopped at step {global_step}; continue with --resume {run_dir}", file=sys.stderr)
+        sys.exit(128 + signals[0])
+    print(f"{run_dir}: evaluation {eval_returns.mean():.1f} +- {eval_returns.std():.1f}")
+    print(f"epsilon-greedy evaluation: {greedy_returns.mean():.1f} +- {greedy_returns.std():.1f}")
     return summary
 
 
 if __name__ == "__main__":
-    first_look = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    first_look.add_argument("--resume")
-    resume = first_look.parse_known_args()[0].resume  # its arguments are the defaults
-    args = tyro.cli(Args, default=Args(**load_checkpoint(resume)["args"]) if resume else Args())
-    stop = []
+    # The defaults of a resumed run are its saved arguments, so --resume is parsed first
+    first_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first_parser.add_argument("--resume")
+    resume = first_parser.parse_known_args()[0].resume
+    defaults = Args(**load_checkpoint(resume)["args"]) if resume else Args()
+    args = tyro.cli(Args, default=defaults)
+    signals = []
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: stop.append(number))
-    train(args, stop)
+        signal.signal(number, lambda number, frame: signals.append(number))
+    train(args, signals)

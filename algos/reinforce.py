@@ -79,7 +79,7 @@ class Args:
     env_id: str = "CartPole-v1"  # Gymnasium or EnvPool id: Box observations, Discrete actions
     env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"  # for training
     num_envs: int = 8  # parallel environments; an update uses one episode of each
-    total_timesteps: int = 200_000  # steps of all environments together, as in all flags
+    total_timesteps: int = 200_000  # steps of all environments; schedules follow a new total
     learning_rate: float = 3e-3  # of Adam
     anneal_lr: bool = True  # anneal the learning rate linearly to zero
     gamma: float = 0.99  # discount factor
@@ -258,8 +258,8 @@ def update(agent: Agent, optimizer, args: Args, batch: dict) -> dict:
     return {name: metric.item() for name, metric in metrics.items()}
 
 
-def check_finite(agent: Agent, obs, rewards, scalars: dict, global_step: int, saved_step: int):
-    """Exit if there is a NaN or an infinity: obs (T + 1, N, obs_dim), rewards (T, N), weights."""
+def check_finite(agent: Agent, obs, rewards, scalars: dict, global_step, saved_step, run_dir):
+    """Exit if there is a NaN or an infinity: obs (T or T + 1, N, obs_dim), rewards (T, N)."""
     numbers = {
         "observations": obs,
         "rewards": torch.from_numpy(rewards),
@@ -273,7 +273,7 @@ def check_finite(agent: Agent, obs, rewards, scalars: dict, global_step: int, sa
             if name in ("observations", "rewards"):
                 _, env, *_ = (~is_finite).nonzero()[0]
                 where = f"{name} of environment {env}"
-            checkpoint = f"the last checkpoint is at step {saved_step}"
+            checkpoint = f"the last checkpoint in {run_dir} is at step {saved_step}"
             sys.exit(f"NaN or infinity in the {where} before step {global_step}; {checkpoint}")
 
 
@@ -329,9 +329,8 @@ def check_resume(args: Args, saved: dict):
     if saved["global_step"] >= args.total_timesteps:
         at_step = f"--resume {args.resume} is at step {saved['global_step']}"
         sys.exit(f"{at_step} and has ended; raise --total-timesteps to continue it")
-    env_id = saved["args"]["env_id"]
-    if args.env_id != env_id:  # the weights are for that environment
-        sys.exit(f"--resume {args.resume}: env_id must stay {env_id}")
+    if args.env_id != saved["env_id"]:
+        sys.exit(f"--resume {args.resume}: env_id must stay {saved['env_id']}")
 
 
 def open_envs(args: Args, env_seed: int, global_step: int):
@@ -345,12 +344,14 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     except (gym.error.Error, ImportError, ValueError) as error:
         sys.exit(f"--env-id {args.env_id}: {error}")
     obs_space = envs.single_observation_space
-    obs_spaces = [obs_space]
+    obs_spaces = {"observation": obs_space}
     if isinstance(obs_space, gym.spaces.Dict):
-        obs_spaces = obs_space.values()
-    for space in obs_spaces:
+        obs_spaces = obs_space.spaces
+    for name, space in obs_spaces.items():
         if not isinstance(space, gym.spaces.Box):
-            sys.exit(f"--env-id {args.env_id}: {space} observations; add a wrapper to WRAPPERS")
+            wrong = f"{name} is {space}, not a Box"
+            way_out = "add gym.wrappers.FlattenObservation to WRAPPERS"
+            sys.exit(f"--env-id {args.env_id}: {wrong}; {way_out}")
     action_space = envs.single_action_space
     refused = f"--env-id {args.env_id}: {action_space} actions"
     if not isinstance(action_space, gym.spaces.Discrete):
@@ -504,7 +505,7 @@ def train(args: Args, signals=()) -> dict:
             "target": returns[b_valid].to(device),
         }
         scalars = update(agent, optimizer, args, batch)
-        check_finite(agent, obs, rewards, scalars, global_step, saved_step)
+        check_finite(agent, obs, rewards, scalars, global_step, saved_step, run_dir)
 
         # Log
         seconds = time.perf_counter() - iteration_started

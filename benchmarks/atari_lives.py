@@ -31,7 +31,7 @@ def ours(args: Args, **view):
     algo = load(ROOT / "algos" / "ppo_atari.py")
     envs, _ = algo.make_envs(algo.Args(env_id=args.env_id), args.num_envs, args.seed, **view)
     if view:
-        envs.left[:] = 0  # ale-py has begun the game
+        envs.steps_left[:] = 0  # ale-py has begun the game
     rng, over = np.random.default_rng(args.seed), np.zeros(args.num_envs, bool)
     while True:
         action = rng.integers(envs.single_action_space.n, size=args.num_envs)
@@ -39,7 +39,7 @@ def ours(args: Args, **view):
         counts = ~(over | info["scripted"])
         over = terminated | truncated
         if view:
-            envs.left[over] = 0
+            envs.steps_left[over] = 0
         yield reward, info["life_lost"] | over, over, counts
 
 

@@ -207,27 +207,27 @@ def test_what_is_learned_from_is_what_stable_baselines3_would_see(
     )  # its reset after a lost life plays a no-op, that of FireResetEnv two actions more
     t, lost, games = (2 if fire else 0), 0, 0
     frame = env.reset()[0] if fire else env.observation(lives.reset()[0])
-    *_, valid, age = replay.rest[:, :t, 0]
-    assert valid.tolist() == [0] * t and age.tolist() == [*range(t)]
+    valid, age = replay.valid[:t, 0], replay.age[:t, 0]
+    assert valid.tolist() == [False] * t and age.tolist() == [*range(t)]
     while games == 0:
-        action, reward, terminal, valid, _ = replay.rest[:, t, 0]
         assert np.array_equal(replay.frame[t, 0], frame[..., 0])
-        assert valid
-        frame, paid, terminated, *_ = env.step(int(action))
-        assert reward == np.sign(paid)
-        assert terminal == terminated
+        assert replay.valid[t, 0]
+        frame, paid, terminated, *_ = env.step(int(replay.action[t, 0]))
+        assert replay.reward[t, 0] == np.sign(paid)
+        assert replay.terminal[t, 0] == terminated
         lost += terminated
         games += lives.was_real_done
         t += 1
         if fire and terminated and not games:
             frame, _ = env.reset()
-            *_, valid, age = replay.rest[:, t : t + 3, 0]
-            assert valid.tolist() == [0, 0, 0] and age.tolist() == [3, 3, 3]
+            valid, age = replay.valid[t : t + 3, 0], replay.age[t : t + 3, 0]
+            assert valid.tolist() == [False] * 3 and age.tolist() == [3, 3, 3]
             t += 3
     assert lost == 5
     ages = [0, 1, 2] if fire else [0]  # of the new game's first rows, after the reset row
-    *_, valid, age = replay.rest[:, t : t + 1 + len(ages), 0]
-    assert valid.tolist() == [0] * len(ages) + [1] and age[1:].tolist() == ages
+    rows = slice(t, t + 1 + len(ages))
+    assert replay.valid[rows, 0].tolist() == [False] * len(ages) + [True]
+    assert replay.age[rows, 0][1:].tolist() == ages
 
 
 def test_games_with_fire(algo):

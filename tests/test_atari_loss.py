@@ -165,13 +165,12 @@ def test_n_step_returns_by_hand():
 
 
 def test_td_target_by_hand():
-    """Would break: a terminal state worth something, the wrong network choosing. Rows: terminal; DQN's 2 + 0.5 x 4;
-    the chooser's best action, whose value is 3: 2 + 0.5 x 3."""
+    """Would break: a terminal state worth something, the value of another action. Samples: terminal; 2 + 0.5 x 4;
+    an action whose value is not the largest: 2 + 0.5 x 3."""
     algo = load("dqn_atari")
-    values, chooser = torch.tensor([[1, 4.0, 3], [1, 4, 3]]), torch.tensor([[0, 1, 5.0], [0, 1, 5]])
-    reward, terminal = torch.tensor([2.0, 2]), torch.tensor([1.0, 0])
-    assert algo.td_target(reward, terminal, values, values, 0.5).tolist() == [2.0, 4.0]
-    assert algo.td_target(reward, terminal, values, chooser, 0.5).tolist() == [2.0, 3.5]
+    values, action = torch.tensor([[1, 4.0, 3], [1, 4, 3], [1, 4, 3]]), torch.tensor([1, 1, 2])
+    reward, terminal = torch.tensor([2.0, 2, 2]), torch.tensor([1.0, 0, 0])
+    assert algo.td_target(reward, terminal, values, action, 0.5).tolist() == [2.0, 4.0, 3.5]
 
 
 # ---- one step of each update
@@ -231,10 +230,8 @@ def test_dqn_step_equals_stable_baselines3(flags):
         assert theirs.shape == ours.shape
         theirs.data.copy_(ours.data)
     obs, next_obs = observations(), observations()
-    action, reward = (
-        torch.randint(ACTIONS, (ROWS,)).byte(),
-        3 * torch.randn(ROWS),
-    )  # errors on both sides of Huber's 1
+    action = torch.randint(ACTIONS, (ROWS,))
+    reward = 3 * torch.randn(ROWS)  # errors on both sides of Huber's 1
     terminal = (torch.rand(ROWS) < 0.3).float()
     for k in range(ROWS):
         model.replay_buffer.add(
@@ -245,13 +242,19 @@ def test_dqn_step_equals_stable_baselines3(flags):
         torch.optim.Adam(agent.parameters(), lr=args.learning_rate, fused=True),
         weights(agent),
     )
-    metrics = algo.update(
-        agent, target_agent, optimizer, args, (obs, next_obs, action, reward, terminal)
-    )
+    batch = {
+        "obs": obs,
+        "next_obs": next_obs,
+        "action": action,
+        "reward": reward,
+        "terminal": terminal,
+    }
+    metrics = algo.update(agent, target_agent, optimizer, args, batch)
     model.train(gradient_steps=1, batch_size=ROWS)
-    assert metrics[0].item() == pytest.approx(model.logger.name_to_value["train/loss"], rel=1e-5)
-    values = plain_values(before, agent, obs).gather(-1, action.long()[:, None])
-    assert metrics[1].item() == pytest.approx(values.mean().item(), rel=1e-4)
+    theirs = model.logger.name_to_value["train/loss"]
+    assert metrics["losses/td_loss"].item() == pytest.approx(theirs, rel=1e-5)
+    values = plain_values(before, agent, obs).gather(-1, action[:, None])
+    assert metrics["losses/q_values"].item() == pytest.approx(values.mean().item(), rel=1e-4)
     assert_same_step(model, agent, before, args.learning_rate)
 
 
@@ -294,7 +297,7 @@ def rollout_buffer(model, **tensors):
     "flags", [{}, {"ent_coef": 0.1, "vf_coef": 1.3, "max_grad_norm": 0.02}], ids=str
 )
 def test_a2c_step_equals_stable_baselines3(flags):
-    """Would break: another loss or optimiser; a reset row that weighs something, or that counts in the mean."""
+    """Would break: another loss or optimiser; an autoreset step that weighs something, or that counts in the mean."""
     algo = load("a2c_atari")
     agent, args = make_agent(algo, **flags)
     rms = dict(
@@ -314,14 +317,12 @@ def test_a2c_step_equals_stable_baselines3(flags):
     with torch.no_grad():
         advantage = target - agent.get_value(obs)
     rollout_buffer(model, observations=obs, actions=action, advantages=advantage, returns=target)
-    valid, junk = torch.ones(ROWS + 4), observations(4)
-    valid[ROWS:] = 0
-    batch = (
-        torch.cat([obs, junk]),
-        torch.cat([action, action[:4]]),
-        torch.cat([target, torch.full((4,), 1e3)]),
-        valid,
-    )
+    batch = {
+        "obs": torch.cat([obs, observations(4)]),
+        "action": torch.cat([action, action[:4]]),
+        "target": torch.cat([target, torch.full((4,), 1e3)]),
+        "valid": torch.arange(ROWS + 4) < ROWS,
+    }
     optimizer = algo.RMSprop(
         agent.parameters(), lr=args.learning_rate, alpha=args.rms_alpha, eps=args.rms_eps
     )
@@ -329,9 +330,9 @@ def test_a2c_step_equals_stable_baselines3(flags):
     metrics = algo.update(agent, optimizer, args, batch)
     model.train()
     logged = model.logger.name_to_value
-    assert metrics[0].item() == pytest.approx(logged["train/policy_loss"], rel=1e-4)
-    assert metrics[1].item() == pytest.approx(logged["train/value_loss"], rel=1e-5)
-    assert metrics[2].item() == pytest.approx(-logged["train/entropy_loss"], rel=1e-5)
+    assert metrics["losses/policy_loss"] == pytest.approx(logged["train/policy_loss"], rel=1e-4)
+    assert metrics["losses/value_loss"] == pytest.approx(logged["train/value_loss"], rel=1e-5)
+    assert metrics["losses/entropy"] == pytest.approx(-logged["train/entropy_loss"], rel=1e-5)
     assert_same_step(model, agent, before, args.learning_rate)
 
 
@@ -386,14 +387,22 @@ def test_ppo_step_equals_stable_baselines3(flags):
                    values=old_value)  # fmt: skip
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
     before = weights(agent)
-    batch = obs, action, logprob, advantage, target, old_value
+    batch = {
+        "obs": obs,
+        "action": action,
+        "old_logprob": logprob,
+        "advantage": advantage,
+        "target": target,
+        "old_value": old_value,
+    }
     metrics = algo.update(agent, optimizer, args, batch)
     model.train()
     logged = model.logger.name_to_value
-    assert metrics[0].item() == pytest.approx(logged["train/policy_gradient_loss"], abs=1e-5)
-    assert 2 * metrics[1].item() == pytest.approx(logged["train/value_loss"], rel=1e-5)
-    assert metrics[2].item() == pytest.approx(-logged["train/entropy_loss"], rel=1e-5)
-    assert metrics[3].item() == pytest.approx(logged["train/approx_kl"], rel=1e-3)
-    assert 0.1 < metrics[4] < 0.9
-    assert metrics[4].item() == pytest.approx(logged["train/clip_fraction"], abs=1e-6)
+    theirs = logged["train/policy_gradient_loss"]
+    assert metrics["losses/policy_loss"] == pytest.approx(theirs, abs=1e-5)
+    assert 2 * metrics["losses/value_loss"] == pytest.approx(logged["train/value_loss"], rel=1e-5)
+    assert metrics["losses/entropy"] == pytest.approx(-logged["train/entropy_loss"], rel=1e-5)
+    assert metrics["losses/approx_kl"] == pytest.approx(logged["train/approx_kl"], rel=1e-3)
+    assert 0.1 < metrics["losses/clipfrac"] < 0.9
+    assert metrics["losses/clipfrac"] == pytest.approx(logged["train/clip_fraction"], abs=1e-6)
     assert_same_step(model, agent, before, args.learning_rate)

@@ -50,15 +50,12 @@ def record(small, monkeypatch, tmp_path):
         updates = []
 
         def copy(value):
+            if isinstance(value, dict):
+                return {key: copy(part) for key, part in value.items()}
             return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
         def before_update(agent, *rest):
-            updates.append(
-                [
-                    [*map(copy, part)] if isinstance(part, tuple | list) else copy(part)
-                    for part in rest
-                ]
-            )
+            updates.append([copy(part) for part in rest])
 
         spy(monkeypatch, small, "update", before_update)
         summary = small.train(tiny(small, tmp_path, gamma=GAMMA, **flags))
@@ -141,9 +138,9 @@ def test_batch_holds_what_happened(small, record):
     _, updates = record()
     assert len(updates) == 2
     for number, (_, _, batch, *_) in enumerate(updates):
-        obs, actions = batch[0], batch[1]
+        obs, actions = batch["obs"], batch["action"]
         if small.__name__ == "a2c_atari":
-            obs, actions = obs[batch[3] > 0], actions[batch[3] > 0]
+            obs, actions = obs[batch["valid"]], actions[batch["valid"]]
         assert obs.shape == (14, 4, 84, 84) and obs.dtype == torch.uint8
         played = {row[:3]: row[3] for row in FakeAtari.rows}
         assert [tuple(shown(stack)) for stack in obs] == [
@@ -195,15 +192,14 @@ def test_advantages_and_targets(small, record, flags):
     _, updates = record(**flags, **({"gae_lambda": LAMBDA} if ppo else {}))
     for number, (_, _, batch, *_) in enumerate(updates):
         expected = reference(number, lam=LAMBDA if ppo else 1.0, **named(flags))
-        obs, values = batch[0], value_of(batch[0])
-        targets = batch[4] if ppo else batch[2]
+        obs, values, targets = batch["obs"], value_of(batch["obs"]), batch["target"]
         where = {shown(stack)[-1]: row for row, stack in enumerate(obs)}
         for row, advantage in expected.items():
             at = where[row]
             assert targets[at].item() == pytest.approx(advantage + values[at].item(), abs=1e-5)
             if ppo:
-                assert batch[3][at].item() == pytest.approx(advantage, abs=1e-5)
-                assert batch[5][at] == values[at]
+                assert batch["advantage"][at].item() == pytest.approx(advantage, abs=1e-5)
+                assert batch["old_value"][at] == values[at]
 
 
 @files("ppo_atari")
@@ -214,12 +210,14 @@ def test_stored_log_probabilities_are_those_of_the_draws(small, record, monkeypa
     _, updates = record(learning_rate=0.01)
     assert len(agents) == len(updates) == 2
     under = [
-        [agent.get_action_and_value(batch[0], batch[1])[1] for agent in agents]
+        [agent.get_action_and_value(batch["obs"], batch["action"])[1] for agent in agents]
         for _, _, batch, *_ in updates
     ]
     for k, (_, _, batch, *_) in enumerate(updates):
-        torch.testing.assert_close(under[k][k], batch[2])
-        assert not torch.allclose(under[k][1 - k], batch[2])  # the weights can be told apart
+        torch.testing.assert_close(under[k][k], batch["old_logprob"])
+        assert not torch.allclose(
+            under[k][1 - k], batch["old_logprob"]
+        )  # weights can be told apart
 
 
 @pytest.fixture
@@ -276,7 +274,9 @@ def test_batches_hold_what_happened(small, record):
 
 def test_values_that_nobody_learns(small):
     """Those of the script of FIRE, which the game's value would be made from where its life goes on."""
-    with pytest.raises(ValueError, match="--no-terminal-on-life-loss needs --no-fire-on-life-loss"):
+    with pytest.raises(
+        ValueError, match="--no-terminal-on-life-loss requires --no-fire-on-life-loss"
+    ):
         small.Args(terminal_on_life_loss=False)
     small.Args(terminal_on_life_loss=False, fire_on_life_loss=False)
 
@@ -303,9 +303,8 @@ def test_fire_after_a_lost_life(small, record, request, monkeypatch):
             assert replays[0].rest[3, :16, i].tolist() == valid
         return
     for number, (_, _, batch, *_) in enumerate(updates[:2]):
-        obs, targets, valid = batch[0], batch[4 if ppo else 2], torch.ones(len(batch[0]))
-        if not ppo:
-            valid = batch[3]
+        obs, targets = batch["obs"], batch["target"]
+        valid = torch.ones(len(obs)) if ppo else batch["valid"]
         where = {shown(stack)[-1]: row for row, stack in enumerate(obs) if valid[row]}
         assert sorted(where) == sorted(expected[number])
         advantages = reference(number, lam=1.0)  # the script's steps are the game's

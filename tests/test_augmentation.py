@@ -99,8 +99,8 @@ def played(monkeypatch, folder, **flags) -> list[dict]:
         return original(agent, x, action)
 
     def before_update(agent, optimizer, args, batch, *_):
-        rows = [tensor.detach().clone() for tensor in batch]
-        rollouts.append({"seen": torch.stack(seen), "values": values[-1], "batch": rows})
+        samples = {name: tensor.detach().clone() for name, tensor in batch.items()}
+        rollouts.append({"seen": torch.stack(seen), "values": values[-1], "batch": samples})
         rollouts[-1]["agent"] = copy.deepcopy(agent)
         seen.clear()
 
@@ -122,12 +122,12 @@ def test_update_learns_on_what_the_policy_saw(ones, monkeypatch, tmp_path):
     for rollout in rollouts:
         seen, values = rollout["seen"], rollout["values"]  # (8, 2, 3), (9, 2)
         assert torch.equal(values[:-1], seen[..., 0])
-        x, _, _, _, _, old_value = rollout["batch"]
-        assert torch.equal(x[:, 0], old_value)
+        x = rollout["batch"]["x"]
+        assert torch.equal(x[:, 0], rollout["batch"]["old_value"])
         where = (x[:, None] == seen.flatten(0, 1)).all(-1)
         assert (where.sum(1) == 1).all()
         assert torch.equal(where.int().argmax(1), where.any(0).nonzero()[:, 0])  # in their order
-    assert sum(len(rollout["batch"][0]) for rollout in rollouts) == 68  # 2 x 40, but every 6th
+    assert sum(len(rollout["batch"]["x"]) for rollout in rollouts) == 68  # 2 x 40, but every 6th
 
 
 def test_factors(ones, monkeypatch, tmp_path):
@@ -147,7 +147,8 @@ def test_factors(ones, monkeypatch, tmp_path):
 def test_ratio_is_one_before_the_first_step(monkeypatch, tmp_path, norm_obs):
     """Would break: factors that are drawn again, statistics that move between rollout and update."""
     for rollout in played(monkeypatch, tmp_path, norm_obs=norm_obs, total_timesteps=100):
-        x, action, old_logprob = rollout["batch"][:3]
+        x, action = rollout["batch"]["x"], rollout["batch"]["action"]
+        old_logprob = rollout["batch"]["old_logprob"]
         with torch.no_grad():
             logprob = rollout["agent"].get_action(x, action)[1]
             other = rollout["agent"].get_action(0.7 * x, action)[1]
@@ -244,13 +245,20 @@ def test_plain_side_is_a_target(drac):
             assert (output.grad is None or not output.grad.any()) == torch.equal(given, X)
 
 
-def rows_of(agent, n: int) -> list:
-    """ppo_loss's tensors, of the policy as it is."""
+def batch_of(agent, n: int) -> dict:
+    """The tensors of ppo_loss by name, of the policy as it is."""
     x = torch.ones(n, 3)
     with torch.no_grad():
         action, logprob, _ = agent.get_action(x)
         value = agent.get_value(x)
-    return [x, action, logprob, torch.randn(n), value, value]
+    return {
+        "x": x,
+        "action": action,
+        "old_logprob": logprob,
+        "advantage": torch.randn(n),
+        "target": value,
+        "old_value": value,
+    }
 
 
 def test_weight_in_the_loss(drac):
@@ -258,16 +266,19 @@ def test_weight_in_the_loss(drac):
     variance, a term that never reaches the loss."""
     agent, args = linear_agent(drac, aug_coef=3.0, max_grad_norm=1e9)
     agent.get_aug_loss = lambda x: agent.actor_logstd.sum()
-    nothing = lambda *_: (0 * agent.actor_logstd.sum(), torch.zeros(5))  # noqa: E731
+
+    def no_loss(agent, args, **minibatch):
+        return 0 * agent.actor_logstd.sum(), {"losses/approx_kl": torch.zeros(())}
+
     optimizer = torch.optim.Adam(agent.parameters())
-    drac.update(agent, optimizer, args, rows_of(agent, 32), nothing)
+    drac.update(agent, optimizer, args, batch_of(agent, 32), no_loss)
     assert agent.actor_logstd.grad.tolist() == [3.0, 3.0]
 
 
 def test_factors_are_drawn_anew_in_every_minibatch(drac):
     """Would break: one factor for a minibatch, for each number, or for all epochs."""
     agent, args = linear_agent(drac, num_steps=64, num_minibatches=4, update_epochs=3)
-    batch, seen = rows_of(agent, 256), seen_by(agent.critic)
+    batch, seen = batch_of(agent, 256), seen_by(agent.critic)
     drac.update(agent, torch.optim.Adam(agent.parameters()), args, batch)
     scaled = [x for x in seen if not torch.equal(x, torch.ones_like(x))]
     assert len(seen) == 3 * len(scaled) == 36  # beside them ppo_loss, and the targets
@@ -289,7 +300,7 @@ def test_policy_acts_on_plain_observations(drac, ones, monkeypatch, tmp_path):
         return losses[-1]
 
     monkeypatch.setattr(drac.Agent, "get_aug_loss", get_aug_loss)
-    spy(monkeypatch, drac, "update", lambda agent, o, a, batch, *_: seen.append(batch[0]))
+    spy(monkeypatch, drac, "update", lambda agent, o, a, batch, *_: seen.append(batch["x"]))
     drac.train(tiny(drac, tmp_path, **ones))
     assert len(seen) == 5 and all(torch.equal(x, torch.ones_like(x)) for x in seen)
     assert len(losses) == 5 * 2 * 2 and all(loss > 0 for loss in losses)

@@ -1,4 +1,4 @@
-"""Bonuses for what is new: ppo_rnd.py and ppo_icm.py."""
+"""Intrinsic rewards: ppo_rnd.py and ppo_icm.py."""
 
 import gymnasium as gym
 import numpy as np
@@ -26,26 +26,25 @@ def minibatch(agent, rows: int = 32) -> dict:
         action, logprob, _ = agent.get_action(x)
     names = ("advantage", "target", "old_value", "int_target")
     batch = {"x": x, "action": action, "old_logprob": logprob + 0.1 * torch.randn(rows)}
-    return batch | {name: torch.randn(rows) for name in names} | {"seen": torch.randn(rows, 3)}
+    return batch | {name: torch.randn(rows) for name in names} | {"next_x": torch.randn(rows, 3)}
 
 
-def bonus(agent, x, action, seen):
-    return (
-        agent.get_bonus(seen)
-        if hasattr(agent, "get_bonus")
-        else agent.get_errors(x, action, seen)[0]
-    )
+def intrinsic_reward(agent, x, action, next_x):
+    if hasattr(agent, "get_errors"):
+        return agent.get_errors(x, action, next_x)[0]
+    return agent.get_intrinsic_reward(next_x)
 
 
 @pytest.mark.parametrize("gae_lambda, value", [(1.0, 0.0), (0.5, 3.0)])
-def test_targets_of_a_constant_bonus(curious, monkeypatch, tmp_path, gae_lambda, value):
-    """A bonus of 1 a step, 0 in reset rows, and one value everywhere: by hand the sums s = 0.5 s + bonus run on through
-    ends and rollouts, all sums so far scale the bonus, and the targets are its lambda returns to the end of the
-    rollout, in which a reset row is worth half of what follows it. Would break: an end that cuts the returns, a scale
-    of one rollout, a bonus for reset rows, the value of an episode's last observation, which nothing teaches."""
+def test_targets_of_a_constant_reward(curious, monkeypatch, tmp_path, gae_lambda, value):
+    """An intrinsic reward of 1 a step, 0 in autoreset steps, and one value everywhere. By hand, the discounted returns
+    s = 0.5 s + reward continue across the ends of episodes and rollouts, the deviation of all of them so far scales the
+    reward, and the targets are its lambda returns to the end of the rollout, in which the value of an autoreset step is
+    half of the next one. Would break: an end that stops the returns, a scale of one rollout, a reward in autoreset
+    steps, the value of an episode's last observation, which no update learns."""
     seen, valid = [], []
     one = lambda agent, *inputs: torch.ones(inputs[-1].shape[:-1])  # noqa: E731
-    monkeypatch.setattr(curious.Agent, "get_bonus", one, raising=False)
+    monkeypatch.setattr(curious.Agent, "get_intrinsic_reward", one, raising=False)
     both = lambda agent, *inputs: (one(agent, *inputs), one(agent, *inputs))  # noqa: E731
     monkeypatch.setattr(curious.Agent, "get_errors", both, raising=False)
     original = curious.Agent.__init__
@@ -74,7 +73,7 @@ def test_targets_of_a_constant_bonus(curious, monkeypatch, tmp_path, gae_lambda,
     flags = {"int_gamma": 0.5, "gae_lambda": gae_lambda, "num_steps": 16, "total_timesteps": 90}
     curious.train(tiny(curious, tmp_path, **flags))
     sums, last, done = [], np.zeros(2), np.zeros(2)
-    ends = [dones.numpy() for dones in valid[::2]]  # of the reward's advantages, then the bonus'
+    ends = [dones.numpy() for dones in valid[::2]]  # the reward's advantages, then the intrinsic
     assert len(ends) >= 3 and sum(dones.sum() for dones in ends) > 0
     for dones, batch in zip(ends, seen, strict=True):
         paid = np.zeros((16, 2))
@@ -89,13 +88,13 @@ def test_targets_of_a_constant_bonus(curious, monkeypatch, tmp_path, gae_lambda,
         for t in reversed(range(16)):
             follows = (1 - gae_lambda) * values[t + 1] + gae_lambda * targets[t + 1]
             targets[t] = scaled[t] + 0.5 * follows
-        assert batch[7].numpy() == pytest.approx(targets[:16][paid > 0], rel=1e-4)
+        assert batch["int_target"].numpy() == pytest.approx(targets[:16][paid > 0], rel=1e-4)
 
 
 @pytest.mark.parametrize("space", SPACES)
-def test_without_a_bonus_it_is_ppo(curious, space):
+def test_without_intrinsic_reward_it_is_ppo(curious, space):
     """With the parent's weights: actions, and the derivatives of the loss by policy and value network.
-    Would break: a bonus that reaches them past the advantage."""
+    Would break: an intrinsic reward that reaches them past the advantage."""
     parent = load("ppo_continuous" if space == "box" else "ppo")
     agent, args = make_agent(curious, space), curious.Args()
     batch = minibatch(agent)
@@ -106,9 +105,8 @@ def test_without_a_bonus_it_is_ppo(curious, space):
     parts = ["x", "action", "old_logprob", "advantage", "target", "old_value"]
     common = {"norm_adv": False, "vf_coef": 0.25, "num_minibatches": 32}
     ours, metrics = curious.ppo_loss(agent, curious.Args(), **batch)
-    theirs, expected = parent.ppo_loss(
-        plain, parent.Args(**common), *[batch[part] for part in parts]
-    )
+    shared = {part: batch[part] for part in parts}
+    theirs, expected = parent.ppo_loss(plain, parent.Args(**common), **shared)
     ours.backward()
     theirs.backward()
     assert args.norm_adv is False and args.vf_coef == 0.25
@@ -123,27 +121,27 @@ def test_without_a_bonus_it_is_ppo(curious, space):
 
 @pytest.mark.parametrize("space", SPACES)
 def test_what_was_seen_is_no_longer_new(curious, space):
-    """400 steps of Adam on one set of transitions: their bonus falls to less than a tenth, that of others stays above
-    twice as much. Would break: networks that nothing trains, a bonus that is the same for all."""
+    """400 steps of Adam on one set of transitions: their intrinsic reward falls to less than a tenth, that of others
+    stays above twice as much. Would break: networks that nothing trains, a reward that is the same for all."""
     agent, args = make_agent(curious, space), curious.Args()
     known, other = minibatch(agent), minibatch(agent)
-    known["x"], known["seen"] = 0.3 * known["x"], 0.3 * known["seen"]
-    steps = [[batch[name] for name in ("x", "action", "seen")] for batch in (known, other)]
-    before = bonus(agent, *steps[0]).mean().item()
+    known["x"], known["next_x"] = 0.3 * known["x"], 0.3 * known["next_x"]
+    steps = [[batch[name] for name in ("x", "action", "next_x")] for batch in (known, other)]
+    before = intrinsic_reward(agent, *steps[0]).mean().item()
     optimizer = torch.optim.Adam(agent.parameters(), lr=1e-3)
     for _ in range(400):
         optimizer.zero_grad()
         curious.ppo_loss(agent, args, **known)[0].backward()
         optimizer.step()
-    after, new = (bonus(agent, *step).mean().item() for step in steps)
+    after, new = (intrinsic_reward(agent, *step).mean().item() for step in steps)
     assert after < 0.1 * before
     assert new > 2 * after
 
 
 @pytest.mark.parametrize("kind", ["", "Discrete"])
 def test_both_kinds_of_actions_train_and_go_on(curious, monkeypatch, tmp_path, kind):
-    """Would break: a kind of action that an array cannot hold, statistics of the bonus that are not saved, or
-    its returns begun again at 0, which would widen them."""
+    """Would break: a kind of action that the storage cannot hold, statistics of the intrinsic returns that are not
+    saved, or returns that start again at 0, which would widen them."""
     args = tiny(curious, tmp_path, env_id=f"Counter{kind}-v0")
     first = curious.train(args)
     saved = curious.load_checkpoint(run := run_folder(tmp_path))
@@ -167,7 +165,7 @@ def test_both_kinds_of_actions_train_and_go_on(curious, monkeypatch, tmp_path, k
     again = curious.train(curious.Args(**saved["args"] | changes))
     assert again["global_step"] > first["global_step"]
     assert begun[0]["bonus_rms.count"] > 0 and equal(begun[0], saved["agent"])
-    mean = begun[0]["bonus_rms.mean"]  # the bonus's returns do not begin at 0 again
+    mean = begun[0]["bonus_rms.mean"]  # the intrinsic returns do not start again at 0
     assert mean > 0 and (returns[0][: args.num_envs] >= 0.999 * args.int_gamma * mean).all()
 
 
@@ -180,7 +178,7 @@ def test_other_actions_are_refused(curious, registered, tmp_path):
         def reset(self, seed=None, options=None):
             return np.zeros(3, np.float32), {}
 
-    with pytest.raises(SystemExit, match="neither Box nor a plain Discrete"):
+    with pytest.raises(SystemExit, match="takes a Box or Discrete"):
         curious.train(tiny(curious, tmp_path, env_id=registered("Many-v0", Many)))
     assert not list(tmp_path.glob("runs/*"))
 

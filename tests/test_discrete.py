@@ -13,11 +13,10 @@ def batches(algo, monkeypatch, folder, **flags) -> list:
     seen = []
 
     def keep(*args):
-        (batch,) = (arg for arg in args if isinstance(arg, dict | tuple | list))
-        tensors = batch.values() if isinstance(batch, dict) else batch
+        (batch,) = (arg for arg in args if isinstance(arg, dict))
         shown = [
             tensor[:, 0, ::12, 0].float() - 1 if tensor.dtype == torch.uint8 else tensor
-            for tensor in tensors
+            for tensor in batch.values()
         ]
         seen.append([tensor.clone() for tensor in shown])
 
@@ -179,7 +178,7 @@ def test_replay_draws_evenly_and_forgets(classic):
         valid = np.array([row % 4 != 0, True])
         replay.add(obs, [0, 1], [number, number + 1], [0, 1], valid)
         number += 2
-    obs, next_obs, action, reward, terminal = replay.sample(40_000)
+    obs, next_obs, action, reward, terminal = replay.sample(40_000).values()
     rows, counts = np.unique(reward, return_counts=True)
     expected = [n for n in range(34, 52) if n % 2 or n // 2 % 4]
     assert (
@@ -199,22 +198,27 @@ def test_many_batches_are_many_updates(double):
     """Would break: updates of a row that share a step, a gradient, a batch or the next values of one of them."""
     algo, results = load("dqn"), []
     args = algo.Args(batch_size=8, double_dqn=double, learning_rate=0.01)
-    batch = (
-        torch.randn(32, 4),
-        torch.randn(32, 4),
-        torch.randint(2, (32,)),
-        torch.randn(32),
-        (torch.rand(32) < 0.3),
-    )
-    batch = (*batch[:4], batch[4].float())
+    batch = {
+        "obs": torch.randn(32, 4),
+        "next_obs": torch.randn(32, 4),
+        "action": torch.randint(2, (32,)),
+        "reward": torch.randn(32),
+        "terminal": (torch.rand(32) < 0.3).float(),
+    }
     for parts in (1, 4):
         torch.manual_seed(1)
         space = gym.spaces.Discrete(2)
         agent, target_agent = algo.Agent(4, space, args), algo.Agent(4, space, args)
         optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate)
-        pieces = zip(*(tensor.chunk(parts) for tensor in batch))
+        size = 32 // parts
+        pieces = [
+            {name: tensor[start : start + size] for name, tensor in batch.items()}
+            for start in range(0, 32, size)
+        ]
         metrics = [algo.update(agent, target_agent, optimizer, args, piece) for piece in pieces]
-        results.append((torch.stack(metrics).mean(0), *(p.detach() for p in agent.parameters())))
+        assert list(metrics[0]) == ["losses/td_loss", "losses/q_values"]
+        means = torch.stack([torch.stack(list(one.values())) for one in metrics]).mean(0)
+        results.append((means, *(p.detach() for p in agent.parameters())))
     for whole, single in zip(*results):
         torch.testing.assert_close(whole, single)
     assert optimizer.state[next(agent.parameters())]["step"] == 4

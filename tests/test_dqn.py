@@ -31,7 +31,7 @@ def record(small, monkeypatch, tmp_path):
                 [p.detach().clone() for p in network.parameters()]
                 for network in (agent, target_agent)
             ]
-            updates.extend([(len(FakeAtari.rows), *both)] * (len(batch[0]) // args.batch_size))
+            updates.extend([(len(FakeAtari.rows), *both)] * (len(batch["obs"]) // args.batch_size))
 
         def choose(agent, obs, epsilon):
             choices.append((len(FakeAtari.rows), epsilon))
@@ -128,8 +128,8 @@ def test_losses_are_those_of_the_updates(small, monkeypatch, tmp_path):
     assert lines == [0, 20, 40, 60]
     for k, (before, line) in enumerate(itertools.pairwise(lines)):
         made = [metrics for step, metrics in returned if before < step <= line]
-        means = torch.stack(made).mean(0).tolist()
-        found = [logged[key][k] for key in ("losses/td_loss", "losses/q_values")]
-        assert found == [(line, pytest.approx(mean, rel=1e-5)) for mean in means]
+        for key in ("losses/td_loss", "losses/q_values"):
+            mean = torch.stack([metrics[key] for metrics in made]).mean().item()
+            assert logged[key][k] == (line, pytest.approx(mean, rel=1e-5))
         epsilon = 1 - 0.99 * (line - 1 - 8) / 60
         assert logged["charts/epsilon"][k] == (line, pytest.approx(epsilon))

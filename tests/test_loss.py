@@ -47,8 +47,8 @@ def make_agent(algo, **flags):
     return agent, args
 
 
-def make_batch(agent, clipped_values: bool = False):
-    """x, action, old logprob, advantage, target, old value; an old policy near ours, some ratios clipped."""
+def make_batch(agent, clipped_values: bool = False) -> dict:
+    """The tensors of ppo_loss by name. The old policy is near the agent's; some ratios are clipped."""
     x = torch.randn(STEPS * ENVS, OBS_DIM)
     with torch.no_grad():
         action, logprob, _ = agent.get_action(x)
@@ -58,7 +58,14 @@ def make_batch(agent, clipped_values: bool = False):
     if clipped_values:  # see test_step_equals_stable_baselines3
         old_value = value + 0.3 * torch.randn_like(value)
         target = old_value + 3 * (value - old_value)
-    return x, action, old_logprob, advantage, target, old_value
+    return {
+        "x": x,
+        "action": action,
+        "old_logprob": old_logprob,
+        "advantage": advantage,
+        "target": target,
+        "old_value": old_value,
+    }
 
 
 def same_in_stable_baselines3(agent, args, batch) -> PPO:
@@ -87,10 +94,17 @@ def same_in_stable_baselines3(agent, args, batch) -> PPO:
     for theirs, ours in pairs(model, agent):
         theirs.data.copy_(ours.data)
     buffer = model.rollout_buffer
-    names = "observations", "actions", "log_probs", "advantages", "returns", "values"
-    for name, tensor in zip(names, batch):
-        shape = getattr(buffer, name).shape
-        setattr(buffer, name, tensor.numpy().reshape(shape).copy())
+    names = {
+        "observations": "x",
+        "actions": "action",
+        "log_probs": "old_logprob",
+        "advantages": "advantage",
+        "returns": "target",
+        "values": "old_value",
+    }
+    for theirs, ours in names.items():
+        shape = getattr(buffer, theirs).shape
+        setattr(buffer, theirs, batch[ours].numpy().reshape(shape).copy())
     buffer.full = True
     return model
 
@@ -135,18 +149,22 @@ def test_step_equals_stable_baselines3(algo, flags):
     model._current_progress_remaining = 1.0
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5)
     before = [parameter.detach().clone() for parameter in agent.parameters()]
-    _, metrics = algo.ppo_loss(agent, args, *batch)
-    algo.update(agent, optimizer, args, batch)
+    _, first = algo.ppo_loss(agent, args, **batch)
+    metrics = algo.update(agent, optimizer, args, batch)
     model.train()
 
-    policy_loss, value_loss, entropy, approx_kl, clipfrac = metrics.tolist()
+    # update() makes one step, on all samples in another order
+    expected = {name: value.item() for name, value in first.items()}
+    assert metrics == pytest.approx(expected, rel=1e-5, abs=1e-6)
     logged = model.logger.name_to_value
-    assert policy_loss == pytest.approx(logged["train/policy_gradient_loss"], abs=1e-5)
-    assert 2 * value_loss == pytest.approx(logged["train/value_loss"], rel=1e-5)
-    assert entropy == pytest.approx(-logged["train/entropy_loss"], rel=1e-5)
-    assert approx_kl == pytest.approx(logged["train/approx_kl"], rel=1e-3)
-    assert 0.1 < clipfrac < 0.9
-    assert clipfrac == pytest.approx(logged["train/clip_fraction"], abs=1e-6)
+    policy_loss = logged["train/policy_gradient_loss"]
+    assert metrics["losses/policy_loss"] == pytest.approx(policy_loss, abs=1e-5)
+    assert 2 * metrics["losses/value_loss"] == pytest.approx(logged["train/value_loss"], rel=1e-5)
+    assert metrics["losses/entropy"] == pytest.approx(-logged["train/entropy_loss"], rel=1e-5)
+    assert metrics["losses/approx_kl"] == pytest.approx(logged["train/approx_kl"], rel=1e-3)
+    assert 0.1 < metrics["losses/clipfrac"] < 0.9
+    clip_fraction = logged["train/clip_fraction"]
+    assert metrics["losses/clipfrac"] == pytest.approx(clip_fraction, abs=1e-6)
     assert any(not torch.equal(old, new) for old, new in zip(before, agent.parameters()))
     for theirs, ours in pairs(model, agent):
         scale = theirs.grad.abs().max().item()
@@ -170,13 +188,15 @@ def test_ratio_is_one_before_the_first_step(name, flags):
     or update."""
     algo = load(name)
     agent, args = make_agent(algo, norm_adv=True, **flags)
-    x, _, _, advantage, target, old_value = make_batch(agent)
-    action, logprob, _ = agent.get_action(x)
-    batch = x, action, logprob.detach(), advantage, target, old_value
-    _, metrics = algo.ppo_loss(agent, args, *batch)
-    assert metrics[3] == pytest.approx(0, abs=1e-6)  # approx_kl
-    assert metrics[4] == 0  # clipfrac
-    assert metrics[0] == pytest.approx(0, abs=1e-5)  # minus the mean of standardised advantages
+    batch = make_batch(agent)
+    action, logprob, _ = agent.get_action(batch["x"])
+    batch["action"] = action
+    batch["old_logprob"] = logprob.detach()
+    _, metrics = algo.ppo_loss(agent, args, **batch)
+    assert metrics["losses/approx_kl"].item() == pytest.approx(0, abs=1e-6)
+    assert metrics["losses/clipfrac"] == 0
+    # Minus the mean of standardised advantages
+    assert metrics["losses/policy_loss"].item() == pytest.approx(0, abs=1e-5)
 
 
 def test_policy_loss_by_hand(algo):
@@ -188,8 +208,8 @@ def test_policy_loss_by_hand(algo):
     ratio, advantage = torch.tensor([2, 0.5, 2, 0.5]), torch.tensor([1, 1, -1, -1.0])
     old_logprob = logprob.detach() - ratio.log()
     _, metrics = algo.ppo_loss(agent, args, x, action, old_logprob, advantage, advantage, advantage)
-    assert metrics[0] == pytest.approx(1.1 / 4, rel=1e-4)
-    assert metrics[4] == 1
+    assert metrics["losses/policy_loss"].item() == pytest.approx(1.1 / 4, rel=1e-4)
+    assert metrics["losses/clipfrac"] == 1
 
 
 @pytest.mark.parametrize(("target", "expected"), [(3.0, 0.5 * 1.8**2), (0.0, 0.5 * 1.5**2)])
@@ -198,28 +218,29 @@ def test_value_clipping_is_around_the_old_value(algo, target, expected):
     clipped error 1.8 is the larger; target 0: the error 1.5 of the value itself. Around the target both differ."""
     agent, args = make_agent(algo, clip_vloss=True)
     agent.get_value = lambda x: torch.full((len(x),), 1.5)
-    x, action, logprob, advantage, _, _ = make_batch(agent)
-    full = torch.ones_like(logprob)
-    _, metrics = algo.ppo_loss(agent, args, x, action, logprob, advantage, target * full, full)
-    assert metrics[1] == pytest.approx(expected, rel=1e-5)
+    batch = make_batch(agent)
+    batch["old_value"] = torch.ones_like(batch["target"])
+    batch["target"] = target * batch["old_value"]
+    _, metrics = algo.ppo_loss(agent, args, **batch)
+    assert metrics["losses/value_loss"].item() == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("index", [2, 3, 4], ids=["old_logprob", "advantage", "target"])
-def test_column_instead_of_vector_is_refused(algo, index):
+@pytest.mark.parametrize("name", ["old_logprob", "advantage", "target"])
+def test_column_instead_of_vector_is_refused(algo, name):
     """Would break: (n,) - (n, 1) broadcasts to (n, n), trains nothing and raises nothing."""
     agent, args = make_agent(algo)
-    batch = list(make_batch(agent))
-    algo.ppo_loss(agent, args, *batch)
-    batch[index] = batch[index][:, None]
+    batch = make_batch(agent)
+    algo.ppo_loss(agent, args, **batch)
+    batch[name] = batch[name][:, None]
     with pytest.raises(AssertionError):
-        algo.ppo_loss(agent, args, *batch)
+        algo.ppo_loss(agent, args, **batch)
 
 
 @files("ppo_continuous", "ppo_squashed", "rpo_continuous")
 def test_gradients_reach_every_parameter(algo):
     """Would break: a detached network, or a scale of the action that is no parameter."""
     agent, args = make_agent(algo, ent_coef=0.01)
-    loss, _ = algo.ppo_loss(agent, args, *make_batch(agent))
+    loss, _ = algo.ppo_loss(agent, args, **make_batch(agent))
     assert loss.shape == ()
     loss.backward()
     for name, parameter in agent.named_parameters():
@@ -229,8 +250,9 @@ def test_gradients_reach_every_parameter(algo):
 def test_weights_of_value_loss_and_entropy(algo):
     """Would break: a coefficient that is not applied, or an entropy that is punished."""
     agent, args = make_agent(algo, vf_coef=0.0, ent_coef=0.1)
-    loss, metrics = algo.ppo_loss(agent, args, *make_batch(agent))
-    assert loss.item() == pytest.approx((metrics[0] - 0.1 * metrics[2]).item(), rel=1e-5)
+    loss, metrics = algo.ppo_loss(agent, args, **make_batch(agent))
+    expected = metrics["losses/policy_loss"] - 0.1 * metrics["losses/entropy"]
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
     loss.backward()
     assert not any(
         parameter.grad is not None and parameter.grad.any()
@@ -238,36 +260,40 @@ def test_weights_of_value_loss_and_entropy(algo):
     )
 
 
-def test_every_row_is_seen_once_an_epoch(algo):
-    """Would break: minibatches drawn with replacement, never shuffled, or rows left out."""
+def test_every_sample_is_seen_once_an_epoch(algo):
+    """Would break: minibatches drawn with replacement, never shuffled, or samples left out."""
     agent, args = make_agent(algo)
     args.num_minibatches, args.update_epochs = 4, 3
     batch = make_batch(agent)
-    batch[0][:, 0] = torch.arange(STEPS * ENVS)
+    numbers = torch.arange(STEPS * ENVS)
+    batch["x"][:, 0] = numbers
+    batch["advantage"] = numbers.float()
     seen = []
 
-    def record(agent, args, x, *rest):
+    def record(agent, args, x, advantage, **rest):
+        assert torch.equal(x[:, 0], advantage)  # the tensors are shuffled together
         seen.append(x[:, 0].clone())
-        return algo.ppo_loss(agent, args, x, *rest)
+        return algo.ppo_loss(agent, args, x, advantage=advantage, **rest)
 
     algo.update(agent, torch.optim.Adam(agent.parameters()), args, batch, record)
     assert [len(rows) for rows in seen] == [STEPS * ENVS // 4] * 12
     epochs = torch.cat(seen).reshape(3, -1)
-    assert all(epoch.sort().values.equal(batch[0][:, 0]) for epoch in epochs)
-    assert not epochs[0].equal(epochs[1]) and not epochs[0].equal(batch[0][:, 0])
+    assert all(epoch.sort().values.equal(numbers.float()) for epoch in epochs)
+    assert not epochs[0].equal(epochs[1]) and not epochs[0].equal(numbers.float())
 
 
-def test_places_of_reset_rows_are_filled(algo):
-    """20 valid rows of 24 places, 3 epochs of 4 minibatches: each row is seen in each, and 4 of them once
-    more. Would break: minibatches of another size each; one row again and again."""
+def test_samples_repeat_in_place_of_autoreset_steps(algo):
+    """20 samples of 24 steps, 3 epochs of 4 minibatches: each epoch has every sample, and 4 of them once
+    more. Would break: minibatches of different sizes; one sample again and again."""
     args = algo.Args(num_envs=4, num_steps=6, num_minibatches=4, update_epochs=3)
     agent, seen = torch.nn.Linear(1, 1), []
 
-    def loss_fn(agent, args, number):
-        seen.append(number.tolist())
-        return agent.weight.square().sum(), torch.zeros(5)
+    def loss_fn(agent, args, x):
+        seen.append(x.tolist())
+        return agent.weight.square().sum(), {"losses/approx_kl": torch.zeros(())}
 
-    algo.update(agent, torch.optim.Adam(agent.parameters()), args, (torch.arange(20),), loss_fn)
+    optimizer = torch.optim.Adam(agent.parameters())
+    algo.update(agent, optimizer, args, {"x": torch.arange(20)}, loss_fn)
     assert [len(rows) for rows in seen] == [6] * 12
     epochs = [sum(seen[4 * k : 4 * k + 4], []) for k in range(3)]
     for epoch in epochs:
@@ -284,9 +310,9 @@ def test_target_kl_stops_the_epochs(algo):
         args.update_epochs = 5
         batch, calls = make_batch(agent), []
 
-        def count(*arguments, calls=calls):
+        def count(agent, args, calls=calls, **minibatch):
             calls.append(1)
-            return algo.ppo_loss(*arguments)
+            return algo.ppo_loss(agent, args, **minibatch)
 
         algo.update(agent, torch.optim.Adam(agent.parameters()), args, batch, count)
         steps[target_kl] = len(calls)

@@ -158,9 +158,9 @@ def test_a_perturbed_rollout_stores_its_own_logprob():
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        *[(name, value, "is not in")
+        *[(name, value, r"must be above 0 and below 2\*\*32")
           for name in ("rpo_alpha", "rpo_alpha_final") for value in (-1e-3, np.nan, np.inf)],
-        ("rpo_alpha_final", 0.51, "must lie between 0 and --rpo-alpha"),
+        ("rpo_alpha_final", 0.51, "cannot exceed --rpo-alpha"),
     ],
 )  # fmt: skip
 def test_noise_that_is_refused(tmp_path, name, value, words):

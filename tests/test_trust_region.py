@@ -54,10 +54,20 @@ def penalty():
     return load("ppo_penalty")
 
 
-def batch_of(agent) -> list:
-    """ppo_loss's tensors, of the policy as it is."""
-    x, action, logprob, advantage, target = make_batch(agent).values()
-    return [x, action, logprob, advantage, target, target]
+def batch_of(agent) -> dict:
+    """The tensors of ppo_loss by name, of the policy as it is."""
+    torch.manual_seed(2)
+    x, target = torch.randn(ROWS, OBS_DIM), torch.randn(ROWS)
+    with torch.no_grad():
+        action, logprob, _ = agent.get_action(x)
+    return {
+        "x": x,
+        "action": action,
+        "old_logprob": logprob,
+        "advantage": 2 * torch.randn(ROWS) + 0.5,
+        "target": target,
+        "old_value": target,
+    }
 
 
 def test_kl_by_hand(penalty):
@@ -78,8 +88,9 @@ def test_surrogate_by_hand(penalty, clip, surrogate):
     x, advantage = torch.randn(2, OBS_DIM), torch.tensor([1.0, -1.0])
     action, logprob, _ = agent.get_action(x)
     old_logprob = logprob.detach() - torch.tensor([2.0, 0.5]).log()
-    rows = x, action, old_logprob, advantage, advantage, advantage
-    assert penalty.ppo_loss(agent, args, *rows)[1][0] == pytest.approx(-surrogate, rel=1e-4)
+    samples = x, action, old_logprob, advantage, advantage, advantage
+    _, metrics = penalty.ppo_loss(agent, args, *samples)
+    assert metrics["losses/policy_loss"].item() == pytest.approx(-surrogate, rel=1e-4)
 
 
 def update_with(penalty, agent, args, kl) -> None:
@@ -95,8 +106,11 @@ def test_penalty_in_the_loss(penalty):
     agent, args = make_agent(penalty, max_grad_norm=1e9, kl_target=1.0)
     agent.beta.fill_(3.0)
     agent.get_kl = lambda old, x: agent.actor_logstd.sum()
-    loss_fn = lambda *_: (0 * agent.actor_logstd.sum(), torch.zeros(5))  # noqa: E731
-    penalty.update(agent, torch.optim.Adam(agent.parameters()), args, batch_of(agent), loss_fn)
+
+    def no_loss(agent, args, **minibatch):
+        return 0 * agent.actor_logstd.sum(), {"losses/approx_kl": torch.zeros(())}
+
+    penalty.update(agent, torch.optim.Adam(agent.parameters()), args, batch_of(agent), no_loss)
     assert agent.actor_logstd.grad.tolist() == [3.0, 3.0]
 
 
@@ -155,7 +169,7 @@ def test_old_policy_is_the_one_that_acted(penalty):
     agent.get_kl = get_kl
     penalty.update(agent, torch.optim.Adam(agent.parameters(), lr=0.01), args, batch)
     assert [len(x) for x in seen] == [ROWS // 4] * 8 + [ROWS]
-    assert torch.equal(seen[-1], batch[0]) and not torch.equal(agent.actor_mean[0].weight, before)
+    assert torch.equal(seen[-1], batch["x"]) and not torch.equal(agent.actor_mean[0].weight, before)
 
 
 @pytest.mark.parametrize("flag", ["kl_target", "init_beta", "beta_decay"])
