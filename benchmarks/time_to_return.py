@@ -269,7 +269,7 @@ def main(options: Options) -> None:
                 runs.append(run)
                 key = run["exp_name"], run["env_id"], run["seed"]
                 finished[key].append((read_json(file)["args"], file.parent))
-    for (exp_name, env_id, seed), _ in results.owed(options.inputs, finished):
+    for (exp_name, env_id, seed), _ in results.absent_runs(options.inputs, finished):
         words = f"{exp_name} on {env_id} with seed {seed} is not there as its sweep declared it"
         check(env_id not in GOALS, f"{words} (sweep.json)", 1)
     check(runs, f"no finished run of {', '.join(GOALS)} in {' '.join(map(str, options.inputs))}", 1)

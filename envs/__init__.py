@@ -1,12 +1,12 @@
 """Custom Gymnasium environments, registered when this package is imported: gym.make("envs:BalancingPlate-v0").
 
-The physics and its libraries are imported only when an environment is made.
+The physics engine and other libraries are imported only when an environment is made.
 """
 
 import gymnasium as gym
 
 for name, entry_point, limit, kwargs in (
-    ("CartPolePixels-v0", "cartpole:CartPolePixels", None, {}),  # counts its physics steps itself
+    ("CartPolePixels-v0", "cartpole:CartPolePixels", None, {}),  # has its own time limit: max_steps
     ("CartPoleEndless-v0", "cartpole:CartPoleEndless", None, {}),
     ("PhysicsCartPole-v0", "physics_cartpole:PhysicsCartPole", 500, {}),
     ("BalancingPlate-v0", "balancing_plate:BalancingPlate", 6000, {}),

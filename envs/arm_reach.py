@@ -1,4 +1,4 @@
-"""The robot arm of Gymnasium's Pusher-v5 with a reward that comes once, at the end."""
+"""The robot arm of Gymnasium's Pusher-v5 with a sparse reward: 1 when the hand reaches the cylinder."""
 
 import gymnasium as gym
 import numpy as np
@@ -9,18 +9,20 @@ NEAR = 0.1  # m
 
 
 class ArmReach(PusherEnv):
-    """An arm of seven joints, a cylinder on a table, and 1 for the step that takes the hand to it.
+    """An arm with seven joints has to move its hand to a cylinder on a table.
 
-    Observation: Box(23), float32: the angles (rad) and speeds (rad/s) of the seven joints, then the positions (m) of
-        the hand, of the cylinder and of Pusher-v5's goal, three numbers each. The bounds are never reached.
-    Action: Box(-1, 1, (7,)): the joints' torques in units of 2 N m, clipped, held for 0.05 s.
-    Reward: 1 for the step that terminates the episode, 0 for every other one. So the mean return of an evaluation is
-        the share of its episodes that succeed.
-    Terminated: the hand is less than 0.1 m from the cylinder, centre to centre.
+    Observation: Box(23), float32: the angles (rad) and angular velocities (rad/s) of the seven joints, then the
+        positions (m) of the hand, of the cylinder and of Pusher-v5's goal, three numbers each. The bounds are never
+        reached.
+    Action: Box(-1, 1, (7,)): the torques of the joints in units of 2 N m, clipped and applied for 0.05 s.
+    Reward: 1 for the step that terminates the episode, 0 for all others. The mean return of an evaluation is therefore
+        the success rate.
+    Terminated: the distance between the centres of the hand and the cylinder is less than 0.1 m.
     Truncated: after 100 steps (by gym.make's time limit).
-    Start: Pusher-v5's. The hand is 0.41 to 0.84 m from the cylinder.
+    Initial state: as in Pusher-v5. The hand is 0.41 to 0.84 m from the cylinder.
 
-    Physics, model and start are Gymnasium's. Its own reward falls with the distance at every step and ends nothing.
+    The physics, the model and the initial state are those of Gymnasium's Pusher-v5. Pusher-v5 has a dense reward, which
+    decreases with the distance, and no termination.
     """
 
     def __init__(self, render_mode: str | None = None):
@@ -34,8 +36,8 @@ class ArmReach(PusherEnv):
         if self.render_mode == "human":
             self.render()
         obs = self._get_obs()
-        there = bool(np.linalg.norm(obs[17:20] - obs[14:17]) < NEAR)
-        return obs, float(there), there, False, {}
+        reached = bool(np.linalg.norm(obs[17:20] - obs[14:17]) < NEAR)
+        return obs, float(reached), reached, False, {}
 
     def _get_obs(self) -> np.ndarray:
         return super()._get_obs().astype(np.float32)

@@ -1,4 +1,4 @@
-"""A ball on a plate that tilts about two axes, in a physics engine."""
+"""A ball on a plate that tilts about two axes, simulated with MuJoCo."""
 
 from collections import deque
 
@@ -7,20 +7,16 @@ import numpy as np
 
 from envs.mujoco_env import MujocoEnv
 
-HINGES, THICKNESS, RADIUS, DROP = (
-    0.15,
-    0.02,
-    0.02,
-    0.20,
-)  # m: height of the hinges; plate; ball; height of the fall
+HINGES = 0.15  # m, height of the plate's hinges above the floor
+THICKNESS = 0.02  # m, of the plate
+RADIUS = 0.02  # m, of the ball
+DROP = 0.20  # m, from which the ball falls onto the plate
 TORQUE = 0.0003  # N m
-CENTRE = np.array(
-    [0, 0, HINGES + THICKNESS / 2 + RADIUS, 0, 0, 0, 0, 0], np.float32
-)  # the ball lies at the centre
+# observation with the ball at rest in the centre of the plate
+CENTRE = np.array([0, 0, HINGES + THICKNESS / 2 + RADIUS, 0, 0, 0, 0, 0], np.float32)
 UNITS = np.array([0.05, 0.05, 0.05, 0.2, 0.2, 0.2, 0.05, 0.05], np.float32)  # m, m/s, rad
-TORQUES = TORQUE * np.array(
-    [[1, 0], [-1, 0], [0, 1], [0, -1]]
-)  # of the four actions, about x and about y
+# torques about x and about y of the four actions
+TORQUES = TORQUE * np.array([[1, 0], [-1, 0], [0, 1], [0, -1]])
 
 XML = f"""
 <mujoco>
@@ -56,26 +52,28 @@ XML = f"""
 
 
 class BalancingPlate(MujocoEnv):
-    """A ball of foam falls onto a plate, which has to be tilted so that the ball stays on it; in MuJoCo.
+    """A foam ball falls onto a plate, which the agent has to tilt so that the ball stays on it.
 
-    Plate: 0.3 x 0.3 x 0.02 m, 0.3 kg, on two hinges through its centre, 0.15 m above the floor: pitch about x and roll
-        about y (rad, right-handed: positive pitch lifts the side of positive y, positive roll lowers that of positive
-        x). Ball: radius 0.02 m, 0.7 g, solid; it rolls without slipping.
+    Plate: 0.3 x 0.3 x 0.02 m and 0.3 kg, on two hinges through its centre, 0.15 m above the floor: pitch about x and
+        roll about y (rad). Both are right-handed: positive pitch raises the side with positive y, positive roll lowers
+        the side with positive x.
+    Ball: radius 0.02 m, 0.7 g, solid. It rolls without slipping.
     Observation: Box(8), float32: position of the ball's centre (x, y, z in m, z above the floor), its velocity (m/s),
-        pitch, roll. The plate's angular speeds are not in it. The bounds are never reached before an episode's end.
-    Action, for frame_skip x 0.01 s (100 decisions a second): Discrete(4), a torque of 0.0003 N m, 0 and 1 about x
-        (positive, negative), 2 and 3 about y; there is none on the other axis. With continuous=True Box(-1, 1, (2,)):
-        the torques about x and y in units of 0.0003 N m, clipped.
-    Reward: frame_skip for each step, also for the one that ends the episode: 100 for a second.
+        pitch, roll. The angular velocities of the plate are not observed. The bounds are never reached before an
+        episode's end.
+    Action: applied for frame_skip x 0.01 s (100 decisions per second). Discrete(4): a torque of 0.0003 N m about x (0
+        positive, 1 negative) or about y (2 positive, 3 negative). With continuous=True, Box(-1, 1, (2,)): the torques
+        about x and y in units of 0.0003 N m, clipped.
+    Reward: frame_skip for each step, including the last one: 100 per second.
     Terminated: the ball's centre is lower than 0.1 m at the end of an action.
     Truncated: after 6000 steps, 60 s with a frame_skip of 1 (by gym.make's time limit).
-    Start: level plate at rest; the ball at rest, 0.20 m of air under it, x and y uniform in +-0.01 m.
+    Initial state: the plate is level and at rest; the ball is at rest 0.20 m above it, x and y uniform in +-0.01 m.
 
-    How hard it is: the ball's weight at 0.044 m from the centre is as strong as the motor, and without control its
-    distance doubles every 0.3 s. The hinges have a damping of 0.0005 N m s/rad, which is ours: without it, no linear
-    policy that sees these 8 numbers and has no memory is stable, since the four roots of each axis sum to the damping
-    over the plate's inertia, negative. The contact is stiff and does not bounce (solref): the ball dips in by 2 mm at
-    the impact and rests 0.05 mm deep.
+    Difficulty: 0.044 m from the centre, the ball's weight exerts the same torque as the motor, and without control its
+    distance from the centre doubles every 0.3 s. We chose the hinges' damping of 0.0005 N m s/rad because without it no
+    linear memoryless policy on these 8 numbers is stable: the four roots of each axis sum to minus the damping divided
+    by the plate's inertia. The contact is stiff and does not bounce (solref): the ball penetrates the plate by 2 mm at
+    the impact and by 0.05 mm at rest.
     """
 
     def __init__(
@@ -99,7 +97,7 @@ class BalancingPlate(MujocoEnv):
 
     def step(self, action):
         if not self.continuous and action not in self.action_space:
-            raise ValueError(f"{action!r} is none of the actions 0 to 3")
+            raise ValueError(f"action {action!r} must be 0, 1, 2 or 3")
         self.advance(TORQUE * np.clip(action, -1, 1) if self.continuous else TORQUES[action])
         return self.observe(), float(self.frame_skip), bool(self.data.qpos[4] < 0.1), False, {}
 
@@ -109,13 +107,13 @@ class BalancingPlate(MujocoEnv):
 
 
 class StackedPlate(BalancingPlate):
-    """The plate with four actions, for agents that neither remember nor normalise, such as dqn.py.
+    """BalancingPlate with four actions, for agents without memory and normalisation, such as dqn.py.
 
-    Observation: Box(8 x frame_stack), float32: the last frame_stack ones of BalancingPlate, oldest first, so that the
-        plate's angular speed can be seen; after a reset all are the first. Each number minus CENTRE and in units of
-        UNITS, so that those of a balanced ball are of the size of 1.
+    Observation: Box(8 x frame_stack), float32: the last frame_stack observations of BalancingPlate, oldest first, from
+        which the angular velocities of the plate follow. After a reset all of them are the first observation. Each
+        observation is (observation - CENTRE) / UNITS, which is of order 1 while the ball is balanced.
     Truncated: after 1500 steps, 60 s with a frame_skip of 4 (by gym.make's time limit).
-    Everything else as there, with a frame_skip of 4: 25 decisions a second.
+    Everything else is as in BalancingPlate with a frame_skip of 4 (25 decisions per second).
     """
 
     def __init__(self, frame_skip: int = 4, frame_stack: int = 3, render_mode: str | None = None):

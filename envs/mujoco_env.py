@@ -1,4 +1,4 @@
-"""What the MuJoCo environments here share."""
+"""Base class of the MuJoCo environments in this package."""
 
 import gymnasium as gym
 import mujoco
@@ -8,9 +8,9 @@ from envs.window import Window
 
 
 class MujocoEnv(gym.Env):
-    """A MuJoCo model, `substeps` physics steps for each action, and its pictures from the camera "view".
+    """A MuJoCo model with `substeps` physics steps for each action, rendered from the camera "view".
 
-    A subclass gives the model's XML and substeps, and defines reset() and step().
+    A subclass passes the model's XML and substeps, and defines reset() and step().
     """
 
     metadata = {"render_modes": ["human", "rgb_array"]}
@@ -24,14 +24,14 @@ class MujocoEnv(gym.Env):
         }
 
     def advance(self, control) -> None:
-        """Hold `control`, one number for each actuator, for the physics steps of one action."""
+        """Apply `control`, one number for each actuator, during the physics steps of one action."""
         self.data.ctrl[:] = control
         mujoco.mj_step(self.model, self.data, nstep=self.substeps)
         if self.render_mode == "human":
             self.render()
 
     def restart(self, qpos, qvel) -> None:
-        """Begin an episode from these positions and speeds."""
+        """Begin an episode with these positions and velocities."""
         mujoco.mj_resetData(self.model, self.data)
         self.data.qpos[:], self.data.qvel[:] = qpos, qvel
         mujoco.mj_forward(self.model, self.data)
@@ -39,26 +39,28 @@ class MujocoEnv(gym.Env):
             self.render()
 
     def render(self) -> np.ndarray | None:
-        """(480, 640, 3) uint8 under rgb_array. Without a display this needs MUJOCO_GL=egl or osmesa from the start."""
+        """Render an image, (480, 640, 3) uint8, with render_mode="rgb_array".
+
+        Without a display, set the environment variable MUJOCO_GL=egl or osmesa before Python starts.
+        """
         if self.render_mode is None:
             return gym.logger.warn(
-                "render() shows nothing without a render_mode: gym.make(..., render_mode=...)"
+                "render() needs a render_mode; use gym.make(..., render_mode='rgb_array')"
             )
         try:
             self.renderer = self.renderer or mujoco.Renderer(self.model, 480, 640)
         except Exception as error:
             raise RuntimeError(
-                "MuJoCo cannot draw; without a display set MUJOCO_GL=egl or osmesa"
+                "MuJoCo cannot render; without a display set MUJOCO_GL=egl or osmesa"
             ) from error
-        mujoco.mj_kinematics(
-            self.model, self.data
-        )  # mj_step leaves the bodies' places one physics step behind
+        # mj_step leaves the positions of the bodies one physics step behind.
+        mujoco.mj_kinematics(self.model, self.data)
         self.renderer.update_scene(self.data, camera="view")
-        picture = self.renderer.render()
+        image = self.renderer.render()
         return (
-            picture
+            image
             if self.render_mode == "rgb_array"
-            else self.window.show(picture, self.metadata["render_fps"])
+            else self.window.show(image, self.metadata["render_fps"])
         )
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A cart and a pole in a physics engine."""
+"""A cart with a pole, simulated with MuJoCo."""
 
 import gymnasium as gym
 import numpy as np
@@ -36,19 +36,19 @@ XML = """
 
 
 class PhysicsCartPole(MujocoEnv):
-    """A pole of 1 m and 0.5 kg, hinged on a cart of 5 kg, which slides without friction on a rail; in MuJoCo.
+    """A pole of 1 m and 0.5 kg is hinged on a cart of 5 kg, which slides on a rail without friction.
 
-    Observation: Box(4), float32: position of the cart (m), its speed (m/s), angle of the pole (rad, positive to the
-        right), angular speed (rad/s). The bounds are never reached before an episode's end.
-    Action: Discrete(2). 0 pushes the cart with 50 N to the left, 1 to the right, for 0.05 s: 20 decisions a second.
-    Reward: 1 for each step, also for the one that ends the episode.
+    Observation: Box(4), float32: position of the cart (m), its velocity (m/s), angle of the pole (rad, positive to the
+        right), angular velocity (rad/s). The bounds are never reached before an episode's end.
+    Action: Discrete(2). 0 pushes the cart with 50 N to the left, 1 to the right, for 0.05 s (20 decisions per second).
+    Reward: 1 for each step, including the last one.
     Terminated: |position| > 10 m or |angle| > 0.2095 rad.
     Truncated: after 500 steps, 25 s (by gym.make's time limit).
-    Start: all four numbers uniform in +-0.05.
+    Initial state: all four numbers uniform in +-0.05.
 
-    The masses are five times CartPole-v1's, as the force is: the motion is CartPole-v1's, with a decision every 0.05 s
-    in place of 0.02 s, and integrated by Runge-Kutta steps of 0.025 s in place of Euler's of 0.02 s. The pole is a
-    uniform thin rod.
+    The masses and the force are five times those of CartPole-v1, so the motion is the same. Two things differ: there is
+    an action every 0.05 s instead of every 0.02 s, and the integrator uses Runge-Kutta steps of 0.025 s instead of
+    Euler steps of 0.02 s. The pole is a uniform thin rod.
     """
 
     def __init__(self, render_mode: str | None = None):
@@ -65,7 +65,7 @@ class PhysicsCartPole(MujocoEnv):
 
     def step(self, action):
         if action not in self.action_space:
-            raise ValueError(f"{action!r} is none of the actions 0 and 1")
+            raise ValueError(f"action {action!r} must be 0 or 1")
         self.advance(FORCES[action])
         x, angle = self.data.qpos
         return self.observe(), 1.0, bool(abs(x) > 10 or abs(angle) > 0.2095), False, {}

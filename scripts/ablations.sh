@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Resets, minibatches and the squash correction in PPO (docs/ablations.md), on Pendulum-v1 with our defaults. Rollouts
-# of 8 environments and 256 steps have as many rows as the default 64 and 32, and are longer than an episode.
+# Ablations of PPO (docs/ablations.md) on Pendulum-v1 with the default flags: environments that are reset before each
+# rollout, minibatches without shuffling, and tanh squashing without the correction of the log-probability. Rollouts of
+# 8 environments x 256 steps have as many steps as the default 64 x 32, and are longer than an episode.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 runs="${RUNS:-runs}"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A robot arm that is paid once, when it has done what was asked (docs/curiosity.md): with and without a bonus, ten seeds; with
-# ICM and one mistake at a time, most of them of the notes behind this project, three. SEEDS=1 scripts/arm.sh trains a part.
+# A robot arm with a sparse reward (docs/curiosity.md): with and without intrinsic reward, ten seeds each; and ICM with one
+# mistake at a time, three seeds each. Most of the mistakes were found in the notes behind this project.
+# SEEDS=1 scripts/arm.sh trains only seed 1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" # for envs:NAME

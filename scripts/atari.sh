@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# PPO, DQN and A2C on three Atari games, 10M steps each, one thread a run. Each of DQN's runs needs 7 GiB of memory.
+# PPO, DQN and A2C on three Atari games for 10M steps, with one thread per run. Each DQN run needs 7 GiB of memory.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

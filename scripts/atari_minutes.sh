@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Minutes to a return of 30 on Breakout, or of 18 on Pong: PPO with the game's fast setting of docs/atari.md beside
-# stable-baselines3 with the published one and with the fast one. A run has one thread and, on Linux, a core for itself.
-# A peer stops where it is there, or after GIVE_UP minutes. A folder of its own for a game:
+# Wall-clock time to a return of 30 on Breakout, or of 18 on Pong: plainrl's PPO with the game's fast preset of
+# docs/atari.md, and Stable-Baselines3's PPO with the published and with the fast settings. Each run has one thread and, on
+# Linux, one core for itself. A run of Stable-Baselines3 stops at the return, or after GIVE_UP minutes (120). Use a
+# separate folder for each game:
 #   RUNS=runs/atari_minutes scripts/atari_minutes.sh
 #   python benchmarks/time_to_return.py runs/atari_minutes --ours ppo_atari-fast
 #   TASKS=PongNoFrameskip-v4 RUNS=runs/pong_minutes scripts/atari_minutes.sh
@@ -15,7 +16,7 @@ case "${TASKS:-}" in
     fast="--num-envs 16 --update-epochs 2 --num-minibatches 16 --clip-coef 0.2 --learning-rate 5e-4 --no-clip-vloss"
     tag=fast-pong-4m steps=${STEPS:-4000000}
     ;;
-  *Pong*) echo "TASKS: Pong has a setting of its own: PongNoFrameskip-v4, and no other game beside it" >&2; exit 2 ;;
+  *Pong*) echo "TASKS=$TASKS: Pong has its own preset; give TASKS=PongNoFrameskip-v4 without other games" >&2; exit 2 ;;
 esac
 run="--env-ids ${TASKS:-BreakoutNoFrameskip-v4} --seeds ${SEEDS:-1-3} --scripts"
 both="--torch-threads 1 --eval-episodes ${EVAL_EPISODES:-30} --total-timesteps"
@@ -27,7 +28,7 @@ $run benchmarks/sb3_atari.py --tag ppo-minutes -- --schedule-timesteps 10000000 
 allowed="$(sed -n 's/^Cpus_allowed_list:\t//p' /proc/self/status 2> /dev/null || echo)" # such as 0-3,8
 [ "$allowed" ] || allowed="0-$(($(getconf _NPROCESSORS_ONLN) - 1))"
 cores=($(echo "$allowed" | tr , '\n' | awk -F- '{ for (core = $1; core <= $NF; core++) print core }'))
-for slot in $(seq 0 $((${WORKERS:-${#cores[@]}} - 1))); do # several sweeps share a folder
+for slot in $(seq 0 $((${WORKERS:-${#cores[@]}} - 1))); do # the sweeps share a folder
   core="${cores[slot % ${#cores[@]}]}"
   bound="$(command -v taskset > /dev/null && echo "taskset -c $core" || true)"
   $bound python scripts/sweep.py --workers 1 --runs-dir "${RUNS:-runs/atari_minutes}" "$@" --jobs - <<< "$jobs" &

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# PPO on Pong as it is, and with one of three mistakes each (docs/atari-leads.md): copies of ppo_atari.py with a line
-# changed.
+# PPO on Pong without a mistake and with each of three mistakes (docs/atari-leads.md): copies of ppo_atari.py in which one
+# line is changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 runs="${RUNS:-runs}"
 for name in done_cleared clip_around_return no_frame_skip; do
-  bash scripts/patched.sh "$name" "$runs/mistakes" # one file a mistake: its name is that of the experiment
+  bash scripts/patched.sh "$name" "$runs/mistakes" # one file per mistake; the experiment has the file's name
 done
 
 python scripts/sweep.py --scripts algos/ppo_atari.py "$runs"/mistakes/{done_cleared,clip_around_return,no_frame_skip}.py \

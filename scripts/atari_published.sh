@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# PPO, A2C and DQN with their published settings on Breakout and Pong, beside stable-baselines3's with the same ones, for
-# equal steps (docs/atari.md), all in float32. PPO without value clipping: stable-baselines3's is another. A2C also with
-# an epsilon of 1e-8. DQN's replays hold 100,000 steps.
-# TASKS=PongNoFrameskip-v4 SEEDS=1-3 scripts/atari_published.sh trains a part; with PRECISION=bfloat16, ours in that.
+# PPO, A2C and DQN of plainrl and of Stable-Baselines3 with the published settings on Breakout and Pong, for the same number
+# of steps (docs/atari.md), all in float32. PPO runs without value clipping, which Stable-Baselines3 defines differently.
+# A2C also runs with an epsilon of 1e-8. DQN's replay buffers contain 100,000 steps.
+# TASKS=PongNoFrameskip-v4 SEEDS=1-3 scripts/atari_published.sh trains a part of the runs. PRECISION=bfloat16 changes the
+# precision of plainrl's runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,9 +1,9 @@
-"""Picture of an Atari game at every stage of its preprocessing, made by make_envs() of algos/ppo_atari.py.
+"""Draw an Atari frame at every stage of its preprocessing, as make_envs() of algos/ppo_atari.py produces it.
 
     python scripts/atari_stages.py docs/atari_stages.png --env-id SpaceInvadersNoFrameskip-v4
 
 The stages are the same environment with parts of its preprocessing switched off, all played with the same seed and the
-same actions. Of the steps played, the one is drawn in which the last of the skipped frames alone shows least.
+same actions. The figure shows the step at which the maximum over two frames differs most from the last frame alone.
 """
 
 from dataclasses import dataclass
@@ -29,10 +29,10 @@ STAGES = {  # title: what differs from the preprocessing of training
 
 @dataclass
 class Options:
-    output: tyro.conf.Positional[Path]  # the picture
+    output: tyro.conf.Positional[Path]  # file of the figure: .png, .pdf or .svg
     env_id: str = "SpaceInvadersNoFrameskip-v4"  # an Atari id
     seed: int = 1  # of the game and of the random actions
-    steps: int = 200  # to choose from
+    steps: int = 200  # random steps, of which the figure shows one
 
 
 def play(algo, options: Options, view: dict) -> np.ndarray:
@@ -46,24 +46,24 @@ def play(algo, options: Options, view: dict) -> np.ndarray:
 
 def main(options: Options) -> None:
     check_output("output", options.output, ".png", ".pdf", ".svg")
-    check_least(5, options, "steps")  # the first four are of a stack that is not full
+    check_least(5, options, "steps")  # during the first four steps the frame stack is not yet full
     check_least(0, options, "seed")
     algo = load(ROOT / "algos" / "ppo_atari.py")
     check_env(options.env_id)
     films = {title: play(algo, options, STAGES[title]) for title in STAGES}
     _, single, maximum, *_ = films.values()
     step = int(np.argmax(np.abs(maximum.astype(int) - single).sum(axis=(1, 2, 3))[4:])) + 4
-    pictures = [
+    frames = [
         (title * (i == 0), frame) for title in films for i, frame in enumerate(films[title][step])
     ]
     figure, axes = plt.subplots(
-        1, len(pictures), figsize=(1.7 * len(pictures), 2.8), layout="constrained"
+        1, len(frames), figsize=(1.7 * len(frames), 2.8), layout="constrained"
     )
-    for axis, (title, picture) in zip(axes, pictures, strict=True):
-        axis.imshow(picture, cmap="gray", vmin=0, vmax=255, aspect="auto")
+    for axis, (title, frame) in zip(axes, frames, strict=True):
+        axis.imshow(frame, cmap="gray", vmin=0, vmax=255, aspect="auto")
         axis.set_xticks([]), axis.set_yticks([])
         axis.set_title(title, fontsize=8)
-        axis.set_box_aspect(picture.shape[0] / picture.shape[1])
+        axis.set_box_aspect(frame.shape[0] / frame.shape[1])
     with writing():
         figure.savefig(options.output, dpi=110)
     print(f"{options.output}: step {step} of {options.env_id}")

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # All runs of docs/augmentation.md: PPO, RPO (alpha 0.5, its default), RAD and DrAC on two tasks of the RPO paper's table 1,
-# and what too heavy a weight does to DrAC. TASKS="FishSwim-v1 WalkerRun-v1" SEEDS=1-3 PARTS=files scripts/augmentation.sh
-# trains the four on others; the paper trains for 8M steps: TIMESTEPS=8000000.
+# and DrAC with an augmentation weight that is too large.
+# TASKS="FishSwim-v1 WalkerRun-v1" SEEDS=1-3 PARTS=files scripts/augmentation.sh trains the four algorithms on other tasks.
+# TIMESTEPS=8000000 trains for as long as the paper.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 runs="${RUNS:-runs}" flags="--total-timesteps ${TIMESTEPS:-1000000}"
@@ -12,7 +13,7 @@ files() {
   echo "--scripts $four --env-ids ${TASKS:-WalkerWalk-v1} --seeds ${SEEDS:-1-5} -- $flags"
   [ -n "${TASKS:-}" ] || echo "--scripts $four --env-ids PendulumSwingup-v1 --seeds ${SEEDS:-1-3} -- $flags"
 }
-weight() { # the authors' 0.1: on raw advantages, with the scale held, and on standardised advantages
+weight() { # the authors' weight 0.1: on raw advantages, with a fixed standard deviation, on standardised advantages
   local walk="--env-ids WalkerWalk-v1 --seeds"
   echo "--scripts algos/ppo_drac.py --tag heavy $walk ${SEEDS:-1-3} -- $flags --aug-coef 0.1"
   echo "--scripts '$runs/patched/drac_held_scale.py' $walk ${SEEDS:-1-3} -- $flags --aug-coef 0.1"

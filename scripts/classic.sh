@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# The runs behind docs/classic.md and docs/pixels.md: small tasks with discrete actions, and the custom environments.
+# The runs of docs/classic.md and docs/pixels.md: small tasks with discrete actions, and the custom environments.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" # for envs:NAME
 
-seeds=${SEEDS:-21-30} # the defaults were chosen with seeds 1 to 12
+seeds=${SEEDS:-21-30} # other seeds than 1 to 12, with which the defaults were chosen
 few=${SEEDS:-21-25}
 three=${SEEDS:-21-23}
 variant=benchmarks.cartpole_pixels
-first="--num-steps 64 --num-minibatches 2 --update-epochs 10 --activation SiLU --init-std 1 --norm-adv --vf-coef 0.5" # first defaults
+first="--num-steps 64 --num-minibatches 2 --update-epochs 10 --activation SiLU --init-std 1 --norm-adv --vf-coef 0.5" # defaults of an older version
 
 python scripts/sweep.py --workers "${WORKERS:-0}" --device "${DEVICE:-auto}" --runs-dir "${RUNS:-runs}" \
   "$@" --jobs - <<JOBS

@@ -1,13 +1,17 @@
-"""Statistics of runs: intervals over seeds, comparisons of two experiments, and the tables of both.
+"""Statistics of runs: intervals over seeds, comparisons of two experiments, and their tables.
 
-Intervals are 95 % percentile intervals of the bootstrap over seeds (Agarwal et al. 2021, arXiv:2108.13264; of one
-environment their stratified bootstrap is the plain one). Two experiments are compared by the seeds that both have, in
-pairs: the interval resamples pairs, p is of a sign-flip test. Where they share too few for a test, and not all of
-their seeds, or where one is of a peer, whose draws a seed does not share with ours, all runs count, and p is of
-a permutation test. Both try all 2^n flips or C(n + m, n) regroupings up
-to 20,000, else 20,000 random ones. p is two-sided, of the difference of means whatever the statistic, and corrected for
-the comparisons of the table (Holm 1979). Where even its least value, 2 in 2^n or in C(n + m, n), is 0.05 or more after
-the correction, the verdict is "too few to test", and the comparison takes no part in it.
+Intervals are 95 % percentile bootstrap intervals over seeds (Agarwal et al. 2021, arXiv:2108.13264). For a single
+environment their stratified bootstrap is the ordinary bootstrap.
+
+Two experiments are compared on their common seeds, in pairs: the interval resamples pairs, and p comes from a sign-flip
+test. All runs are compared without pairs, and p comes from a permutation test, in two cases: the experiments share too
+few seeds for a test and not all of them, or one experiment was made by another program, such as Stable-Baselines3,
+where an equal seed does not mean equal random numbers.
+
+Both tests try all 2^n sign flips, or all C(n + m, n) regroupings, if there are at most 20,000, and otherwise 20,000
+random ones. p is two-sided, always tests the difference of means, and is corrected for the number of comparisons in the
+table (Holm 1979). The smallest possible p is 2 / 2^n or 2 / C(n + m, n). If even this value is 0.05 or more after the
+correction, the verdict is "too few to test", and the comparison does not count for the correction.
 
 `options` has statistic ("mean" or "iqm"), bootstrap_reps, baseline and metric, as in plot.py.
 """
@@ -21,24 +25,24 @@ from statistics import fmean, median
 import numpy as np
 from results import CLOCK, CURVE, EVALUATION, MISSING, SUMMARY, Row, finals_of, write_csv
 
-# the Markdown table has the first two of these that the set has, the CSV file has everything
+# The Markdown table has columns for the first two of these that exist; the CSV file has all columns.
 SHOWN = ("best_return_mean", "falls_percent", "return_of_worst_tenth", "memory_mib")
 SHOWN += ("train_return_last100", "wall_time_s")
 PEERS = ("sb3", "sbx", "cleanrl", "rllib")  # first words of the exp_names of other programs
-MANY = 20_000  # arrangements of a test; where there are more, random ones
-COVERAGE = """Worst and best run are over seeds; a column without an interval is a mean over seeds. On so few seeds a
-percentile bootstrap interval is too narrow: of normal scores it holds the true mean in 50 % of cases with 2 seeds, 75 %
-with 3, 84 % with 5, 90 % with 10 (benchmarks/coverage.py)."""
-HOLM = """p is corrected by Holm's method for the number of comparisons that can be tested: {}. "Too few to test": so
-few seeds cannot give a p below 0.05, whatever they score."""
+MANY = 20_000  # arrangements of a test; if more are possible, the test draws this many at random
+COVERAGE = """Worst and best run are over seeds; a column without an interval is a mean over seeds. With few seeds a
+percentile bootstrap interval is too narrow: for normally distributed scores it contains the true mean in 50 % of cases
+with 2 seeds, 75 % with 3, 84 % with 5, 90 % with 10 (benchmarks/coverage.py)."""
+HOLM = """p is corrected by Holm's method for the number of comparisons that can be tested: {}. "Too few to test" means
+that no result of so few seeds could give a p below 0.05."""
 
 
 def aggregate(values: np.ndarray, statistic: str, axis: int = 0) -> np.ndarray:
-    """The mean over runs, or the interquartile mean: a quarter of the runs is cut off at each end."""
+    """The mean over runs, or the interquartile mean, which leaves out the worst and the best quarter of the runs."""
     runs = values.shape[axis]
     cut = runs // 4 if statistic == "iqm" else 0
     middle = np.sort(values, axis).take(range(cut, runs - cut), axis).mean(axis)
-    # sorted, a NaN is last: it would be cut off with the best runs
+    # Sorting puts a NaN last, where the interquartile mean would leave it out with the best runs.
     return np.where(np.isnan(values).any(axis), np.nan, middle)
 
 
@@ -50,15 +54,18 @@ def resample(values: np.ndarray, options, seed: int = 0) -> np.ndarray:
 
 
 def interval(values: np.ndarray, options) -> np.ndarray:
-    """Ends of the 95 % interval, (runs, ...) -> (2, ...); NaN for one run: it has no spread."""
+    """Bounds of the 95 % interval, (runs, ...) -> (2, ...). They are NaN for a single run."""
     if len(values) < 2:
         return np.full((2, *values.shape[1:]), math.nan)
     return np.percentile(resample(values, options), (2.5, 97.5), axis=0)
 
 
 def rearranged(x: np.ndarray, y: np.ndarray, paired: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The runs of two experiments in all arrangements that are as likely where the experiments do not differ, or in
-    MANY random ones: (arrangements, runs) each. In a pair the two scores swap, else every run may change sides."""
+    """Rearrange the runs of two experiments, as the null hypothesis of no difference allows.
+
+    Returns all arrangements, or MANY random ones, as two arrays (arrangements, runs). With `paired` the two scores of a
+    pair may be swapped; otherwise any run may move to the other experiment.
+    """
     generator = np.random.default_rng(0)
     runs = np.concatenate([x, y])
     if paired:
@@ -75,16 +82,22 @@ def rearranged(x: np.ndarray, y: np.ndarray, paired: bool) -> tuple[np.ndarray, 
 
 
 def program(exp_name: str) -> str:
-    """The peer that made these runs, or nothing: only of one program do equal seeds mean equal draws."""
+    """The other program that made these runs, or "" for plainrl.
+
+    Equal seeds mean equal random numbers only within one program.
+    """
     first, *words = re.split("[-_]", exp_name)
     if first not in PEERS:
         return ""
-    return "sbx" if "sbx" in words else first  # sb3_ppo-sbx-... is SBX, started by sb3_ppo.py
+    return "sbx" if "sbx" in words else first  # sb3_ppo-sbx-... is SBX, run by sb3_ppo.py
 
 
 def compare(a: dict[int, float], b: dict[int, float], options, same_program: bool = True) -> dict:
-    """Of the scores by seed of two experiments: the difference a - b, its interval, p, and the least p that a test of
-    so many seeds can give. Swapping the scores of a pair flips the sign of its difference."""
+    """Compare two experiments, given as {seed: score}.
+
+    Returns the difference a - b, its interval, p, and the smallest p that a test of this many seeds can give.
+    Swapping the scores of a pair flips the sign of their difference.
+    """
     common = sorted(set(a) & set(b)) if same_program else []
     paired = len(common) > 5 or (len(common) > 1 and set(a) == set(b))
     x = np.array([a[seed] for seed in (common if paired else sorted(a))])
@@ -92,12 +105,12 @@ def compare(a: dict[int, float], b: dict[int, float], options, same_program: boo
     draws = resample(x, options) - resample(y, options, seed=0 if paired else 1)
     low, high = np.percentile(draws, (2.5, 97.5))
     difference = aggregate(x, options.statistic) - aggregate(y, options.statistic)
-    ours, theirs = rearranged(x, y, paired)
-    # of means: an IQM does not see the flip of a pair that it cuts off
-    others = ours.mean(1) - theirs.mean(1)
-    slack = 1e-9 * np.abs([*x, *y]).max()  # sums in another order are not equal to the last bit
-    above = (others >= x.mean() - y.mean() - slack).mean()
-    below = (others <= x.mean() - y.mean() + slack).mean()
+    first, second = rearranged(x, y, paired)
+    # The test uses means: an IQM does not change with the flip of a pair that it leaves out.
+    differences = first.mean(1) - second.mean(1)
+    slack = 1e-9 * np.abs([*x, *y]).max()  # the order of a sum changes its last bits
+    above = (differences >= x.mean() - y.mean() - slack).mean()
+    below = (differences <= x.mean() - y.mean() + slack).mean()
     if paired:
         test = f"paired, {len(x)} seeds"
         arrangements = 2 ** len(x)
@@ -105,7 +118,7 @@ def compare(a: dict[int, float], b: dict[int, float], options, same_program: boo
         test = f"unpaired, {len(x)} and {len(y)} seeds"
         arrangements = math.comb(len(x) + len(y), len(x))
     share = min(above, below)
-    if arrangements > MANY:  # of random ones, ours is one more
+    if arrangements > MANY:  # the observed arrangement counts as one more of the random ones
         share = (share * MANY + 1) / (MANY + 1)
     row = {"test": test, "difference": float(difference), "low": float(low), "high": float(high)}
     finite = np.isfinite([*x, *y]).all()
@@ -115,7 +128,7 @@ def compare(a: dict[int, float], b: dict[int, float], options, same_program: boo
 
 
 def holm(ps: list[float]) -> list[float]:
-    """Of m values, the k-th least times m - k + 1, but never below the one before it."""
+    """Holm's correction: multiply the k-th smallest of m values by m - k + 1, and keep the result non-decreasing."""
     corrected = [math.nan] * len(ps)
     bound = 0.0
     for rank, i in enumerate(sorted(range(len(ps)), key=lambda i: ps[i])):
@@ -125,7 +138,7 @@ def holm(ps: list[float]) -> list[float]:
 
 
 def comparison_table(rows: list[Row], score: str, options) -> list[dict]:
-    """Pairs of exp_names in one environment with two runs each, or each exp_name against the baseline."""
+    """Compare all pairs of exp_names of an environment that have two or more runs, or each with the baseline."""
     scores, table = finals_of(rows, score), []
     for env_id in dict.fromkeys(env_id for env_id, _ in scores):
         names = [name for env, name in scores if env == env_id and len(scores[env, name]) > 1]
@@ -133,7 +146,7 @@ def comparison_table(rows: list[Row], score: str, options) -> list[dict]:
         pairs = list(combinations(names, 2))
         if first in names:
             pairs = [(first, name) for name in names if name != first]
-        elif options.baseline:  # it is not here
+        elif options.baseline:  # this environment has no runs of the baseline
             pairs = []
         for against, name in pairs:
             row = {"env_id": env_id, "exp_name": name, "against": against}
@@ -178,15 +191,15 @@ def score_table(rows: list[Row], score: str, options) -> list[dict]:
         row["worst_run"] = min(values)
         row["best_run"] = max(values)
         for metric in order:
-            there = finals[metric].get((env_id, name), {})
-            if there:  # a mean over some of the seeds would pass for one over all
-                row[metric] = fmean(there.values()) if set(there) == set(seeds) else math.nan
+            found = finals[metric].get((env_id, name), {})
+            if found:  # NaN rather than a mean over only some of the seeds
+                row[metric] = fmean(found.values()) if set(found) == set(seeds) else math.nan
         table.append(row)
     return table
 
 
 def short(value) -> str:
-    """A number for a table: no exponent, and no more digits than anybody reads."""
+    """A number for a table, without an exponent and with few digits."""
     if isinstance(value, str | int):
         return str(value)
     if math.isnan(value):
@@ -201,16 +214,16 @@ def with_interval(row: dict, middle: str) -> str:
 
 
 def markdown(lines: list[dict]) -> str:
-    """A table whose columns are the keys of its lines; numbers and intervals stand to the right."""
+    """A Markdown table whose columns are the keys of its lines. Numbers and intervals are right-aligned."""
     words = ("env_id", "exp_name", "against", "test", "verdict", "evaluations", "flags")
     rule = ["---" if title in words else "--:" for title in lines[0]]
     cells = [list(lines[0]), rule, *(map(short, line.values()) for line in lines)]
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)
 
 
-def write_tables(stem: Path, scores, comparisons, score: str, lacks: list[str], options) -> None:
+def write_tables(stem: Path, scores, comparisons, score: str, missing: list[str], options) -> None:
     for name, table in (("scores", scores), ("comparisons", comparisons)):
-        if lacks:
+        if missing:
             table = [row | {"set": "incomplete"} for row in table]
         columns = list(dict.fromkeys(column for row in table for column in row))
         cells = []
@@ -218,7 +231,7 @@ def write_tables(stem: Path, scores, comparisons, score: str, lacks: list[str], 
             values = [row.get(column, "") for column in columns]
             cells.append([f"{x:.6g}" if isinstance(x, float) else x for x in values])
         file = stem.with_name(f"{stem.name}_{name}.csv")
-        file.unlink(missing_ok=True)  # an earlier set's
+        file.unlink(missing_ok=True)  # remove the table of an earlier call
         if table:
             write_csv(file, columns, cells)
     statistic = {"mean": "mean", "iqm": "IQM"}[options.statistic]
@@ -229,7 +242,7 @@ def write_tables(stem: Path, scores, comparisons, score: str, lacks: list[str], 
         line[f"{score}: {statistic} [95 %]"] = with_interval(row, options.statistic)
         line["worst and best run"] = f"{short(row['worst_run'])}, {short(row['best_run'])}"
         lines.append(line | {name: row.get(name, "") for name in extra})
-    texts = [f"**Incomplete set**: {line}." for line in lacks] + [markdown(lines), COVERAGE]
+    texts = [f"**Incomplete set**: {line}." for line in missing] + [markdown(lines), COVERAGE]
     lines = []
     for row in comparisons:
         line = {name: row[name] for name in ("env_id", "exp_name", "against", "test")}
@@ -240,6 +253,6 @@ def write_tables(stem: Path, scores, comparisons, score: str, lacks: list[str], 
         texts += [markdown(lines), HOLM.format(tested)]
         if options.statistic == "iqm":
             texts.append(
-                "p and verdict are of the difference of means, which may have another sign."
+                "p and verdict test the difference of means, which may have the opposite sign."
             )
     stem.with_name(f"{stem.name}.md").write_text("\n\n".join(texts) + "\n")

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The runs behind docs/results.md: PPO with default flags on the tasks that chose them and on tasks that did not, and with
-# a longer horizon on LunarLander; RPO on two. TASKS="Ant-v5 Reacher-v5" SEEDS=1-3 scripts/continuous.sh trains a part.
+# The runs of docs/results.md: PPO with default flags on the tasks with which they were chosen and on other tasks, PPO with
+# a longer horizon on LunarLander, and RPO on two tasks.
+# TASKS="Ant-v5 Reacher-v5" SEEDS=1-3 scripts/continuous.sh trains a part of the runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

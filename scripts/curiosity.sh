@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A bonus for what is new (docs/curiosity.md), beside the same file without one, and beside PPO's own file, on tasks whose
-# reward is far away. TASKS="MountainCar-v0" SEEDS=1-3 scripts/curiosity.sh trains a part.
+# RND and ICM (docs/curiosity.md) on tasks with a reward that is hard to find, compared with RND's file without intrinsic
+# reward and with the file of PPO. TASKS="MountainCar-v0" SEEDS=1-3 scripts/curiosity.sh trains a part of the runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

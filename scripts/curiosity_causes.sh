@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Why do some runs with a bonus end at rest on MountainCarContinuous-v0 (docs/curiosity.md)? Twenty new seeds of each file as
-# it is, without its bonus, with the doubled weight of the reward alone, and with one change at a time.
-# SEEDS=11-15 scripts/curiosity_causes.sh trains a part.
+# Why does the car stand still at the end of some runs with intrinsic reward on MountainCarContinuous-v0
+# (docs/curiosity.md)? Twenty new seeds of PPO, RND and ICM; of RND and ICM without intrinsic reward; of RND with only the
+# doubled weight of the reward; and of RND and ICM with one change at a time.
+# SEEDS=11-15 scripts/curiosity_causes.sh trains a part of the runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 runs="${RUNS:-runs}"

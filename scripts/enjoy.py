@@ -3,9 +3,9 @@
     python scripts/enjoy.py runs/BipedalWalker-v3__ppo_continuous__1__1700000000
     python scripts/enjoy.py runs/CartPole-v1__dqn__1__1700000000/best.pt --video out.mp4
 
-The second needs no display. The agent acts as in the run's evaluation: by the policy's mode, under frozen statistics,
-or, in an Atari game, as its file says. Of the algorithm's file this uses Args, make_envs, flatten, Agent and evaluate;
---stochastic puts the agent's get_action in place of actor_mean or actor.
+The second command needs no display. The agent acts as in the evaluation of the run: it uses the deterministic (mode)
+action and frozen normalisation statistics; in Atari games the algorithm's file decides. This program uses Args,
+make_envs, flatten, Agent and evaluate of the algorithm's file. With --stochastic the agent samples its actions.
 """
 
 import importlib.util
@@ -21,7 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-# before what takes seconds to import: Ctrl-C leaves no traceback then either
+# Imported before the slow packages below, so that Ctrl-C during their import leaves no traceback.
 from common import ROOT, check, check_output, check_script, load, one_line
 
 # isort: split
@@ -30,7 +30,7 @@ import numpy as np
 import torch
 import tyro
 
-# of MuJoCo: Gymnasium 1.4 lets these run out of the picture
+# The default camera of these MuJoCo tasks in Gymnasium 1.4 does not follow the robot, which leaves the frame.
 FOLLOWED = ("HalfCheetah", "Ant", "Swimmer")
 
 
@@ -38,45 +38,45 @@ FOLLOWED = ("HalfCheetah", "Ant", "Swimmer")
 class Options:
     run: tyro.conf.Positional[Path]  # run folder, or the checkpoint.pt or best.pt in one
     episodes: int = 5  # episodes to play
-    video: Path | None = None  # write all episodes to this one mp4 in place of opening a window
+    video: Path | None = None  # write all episodes to this mp4 file and open no window
     render: bool = True  # off: open no window, only print the returns
     seed: int = 2**30  # episode i starts from seed + i; training stays below 2**30
-    algo_file: Path | None = None  # default: algos/<name in the checkpoint>.py
-    stochastic: bool = False  # sample the actions
+    algo_file: Path | None = None  # file of the algorithm; default: algos/<name in checkpoint>.py
+    stochastic: bool = False  # sample the actions from the policy
 
 
 def load_run(run: Path, script: Path | None = None):
-    """The algorithm's file as a module, the run's Args, and the agent's weights."""
+    """Return the algorithm's file as a module, the run's Args and the agent's weights."""
     file = run / "checkpoint.pt" if run.is_dir() else run
     missing = f"{file} does not exist; give the folder of a run that has saved a checkpoint"
     check(file.is_file(), missing)
-    try:  # data only: nothing in the checkpoint can run code
+    try:  # weights_only=True: loading a checkpoint cannot execute code
         saved = torch.load(file, map_location="cpu", weights_only=True)
         script = script or ROOT / "algos" / f"{Path(saved['algo']).name}.py"
     except Exception as error:
         reason = one_line(error)[:120]
-        check(False, f"{file} is no checkpoint of an algorithm in algos/ ({reason})")
-    missing = f"{script} does not exist; name the algorithm's file with --algo-file"
+        check(False, f"{file} is not a checkpoint of an algorithm in algos/ ({reason})")
+    missing = f"{script} does not exist; give the algorithm's file with --algo-file"
     check(script.exists(), f"{missing} (the run folder has a copy of it)")
     check_script(script)
-    copy = file.parent / script.name  # code of whoever made the folder: played when it is named
+    copy = file.parent / script.name  # never run unless --algo-file names it: it may not be trusted
     if copy.is_file() and copy.read_bytes() != script.read_bytes():
-        other = f"{script} is not what this run was made with; that is --algo-file {copy}"
-        print(f"enjoy.py: {other}", file=sys.stderr)
+        changed = f"{script} has changed since this run; use --algo-file {copy} for its version"
+        print(f"enjoy.py: {changed}", file=sys.stderr)
     try:
         module = load(script)
         args = module.Args(**saved["args"])
-        if hasattr(args, "precision"):  # what auto became there
+        if hasattr(args, "precision"):  # the precision that "auto" meant when the run was trained
             default = args.precision.replace("auto", "float32")
             args.precision = saved.get("precision", default)
         return module, args, saved["agent"]
     except Exception as error:
-        ours = f"of {script}; is another file right for --algo-file?"
-        check(False, f"{file} is no checkpoint {ours} ({one_line(error)[:120]})")
+        wrong = f"{file} is not a checkpoint of {script}; give its file with --algo-file"
+        check(False, f"{wrong} ({one_line(error)[:120]})")
 
 
 class InColour(gym.vector.VectorWrapper):
-    """An emulator beside a second one, which shows colours: the same actions, the same game."""
+    """Renders an Atari game in colour with a second emulator, which plays the same actions in the same game."""
 
     render_mode = "rgb_array"
 
@@ -93,23 +93,23 @@ class InColour(gym.vector.VectorWrapper):
         return self.frame[0]  # (1, 1, 210, 160, 3) -> (1, 210, 160, 3)
 
 
-class Stage(gym.vector.VectorWrapper):
-    """Counts the steps of an episode and films them; a window stays open for the next one."""
+class EpisodeRecorder(gym.vector.VectorWrapper):
+    """Counts the steps of an episode and records them on video. A window stays open for the next episode."""
 
     def __init__(self, envs, writer):
         super().__init__(envs)
         self.writer = writer
         self.length = 0
-        self.film()
+        self.record_frame()
 
-    def film(self) -> None:
+    def record_frame(self) -> None:
         if self.writer:
             self.writer.append_data(self.env.render()[0])
 
     def step(self, action):
         result = self.env.step(action)
         self.length += 1
-        self.film()
+        self.record_frame()
         return result
 
     def close(self):
@@ -119,8 +119,10 @@ class Stage(gym.vector.VectorWrapper):
 
 @contextmanager
 def rendered(spec, mode: str):
-    """In here the algorithm's make_envs makes this environment with a render mode, and a camera that follows: by its
-    own id, whose entry in gym.registry asks for them."""
+    """Within this context the algorithm's make_envs renders this environment, with a camera that follows the robot.
+
+    The entry of the id in gym.registry is replaced by one with these arguments, and restored at the end.
+    """
     kwargs = spec.kwargs | {"render_mode": mode}
     if spec.name in FOLLOWED and "mujoco" in str(spec.entry_point):
         kwargs["camera_name"] = "track"
@@ -131,16 +133,17 @@ def rendered(spec, mode: str):
         gym.registry[spec.id] = spec
 
 
-def starter(module, args, mode: Literal["human", "rgb_array"] | None) -> Callable:
-    """seed -> envs, obs: starts an episode of the algorithm's own environment, rendered in `mode`."""
+def episode_starter(module, args, mode: Literal["human", "rgb_array"] | None) -> Callable:
+    """Return a function seed -> (envs, obs) that starts an episode, rendered in `mode`."""
     name = args.env_id
     atari = hasattr(module, "AtariVectorEnv")
     pixels = not atari and "backend" not in inspect.signature(module.make_envs).parameters
     backend = "gymnasium" if name in gym.registry or ":" in name or "-v" not in name else "envpool"
     given = [args] if atari or pixels else [args, backend]
-    spec = None  # where rendering is Gymnasium's
+    spec = None  # set if Gymnasium renders the environment
 
-    def start(seed: int):  # makes it anew: Box2D carries a little from one episode to the next
+    def start(seed: int):
+        # Every episode has a new environment, since Box2D keeps some state after an episode.
         with rendered(spec, mode) if spec else nullcontext():
             envs, obs = module.make_envs(*given, 1, seed)[:2]
         if atari and mode == "rgb_array":
@@ -154,27 +157,28 @@ def starter(module, args, mode: Literal["human", "rgb_array"] | None) -> Callabl
 
     try:
         if mode and backend == "gymnasium" and not atari:
-            with gym.make(name) as env:  # finds MODULE:NAME, and the last version of a bare name
+            # gym.make imports the module of MODULE:NAME, and completes a name without a version.
+            with gym.make(name) as env:
                 spec = gym.spec(env.unwrapped.spec.id)
         envs, _ = start(0)
         if envs.render_mode:
-            envs.render()  # what cannot be rendered fails here, before anything is written
+            envs.render()  # if rendering fails, it fails here, before anything is written
     except (Exception, SystemExit) as error:
         done = "rendered" if mode else "made"
         if mode and "mujoco" in str(gym.registry.get(name)):
             done += "; try MUJOCO_GL=egl or osmesa"
         check(False, f"{name} cannot be {done} ({one_line(error)})")
-    hidden = f"{name} exists in EnvPool only: no window and no --video; take --no-render"
+    hidden = f"{name} exists in EnvPool only, which cannot render it; use --no-render"
     check(backend == "gymnasium" or not mode, hidden)
     if mode != "human":
         return start
-    shown = envs.render_mode == "human"  # not so where the agent sees what is rendered
-    check(shown, f"{name} cannot be shown in a window; take --video out.mp4")
+    shown = envs.render_mode == "human"  # false if the agent's observations are the rendered frames
+    check(shown, f"{name} cannot be shown in a window; use --video out.mp4")
     return start_in_window  # one window for all episodes
 
 
 def make_agent(module, args, weights: dict, envs, obs):
-    """The file's Agent, given what its __init__ asks for by name."""
+    """Make the file's Agent with these weights. The parameter names of its __init__ decide which arguments it gets."""
     actions = envs.single_action_space
     given = {"args": args, "action_space": actions, "num_actions": int(getattr(actions, "n", 0))}
     given |= {"obs_dim": obs.shape[-1], "obs_shape": obs.shape[1:]}
@@ -187,7 +191,7 @@ def make_agent(module, args, weights: dict, envs, obs):
 
 
 class Sampler:
-    """The agent with draws from its policy in the place of their mean."""
+    """The agent, but with actions sampled from its policy where evaluate() asks for the mean action."""
 
     def __init__(self, agent):
         self.agent = agent
@@ -198,40 +202,41 @@ class Sampler:
     def actor_mean(self, x):
         return self.agent.get_action(x)[0]
 
-    get_mode = actor_mean  # so the files with a bonus call it
+    get_mode = actor_mean  # the name in the files with an intrinsic reward
 
 
-def draw_actions(module, agent):
-    """The agent, or one like it, for evaluate(), which takes the policy's mode."""
+def sample_actions(module, agent):
+    """Return the agent or a stand-in with which evaluate() samples actions although it asks for the policy's mode."""
     if hasattr(agent, "actor_mean"):
         return Sampler(agent)
-    draws_anyway = hasattr(module, "AtariVectorEnv")
-    nothing = f"--stochastic: {module.__file__} draws anyway, or its Agent has no actor"
-    check(hasattr(agent, "actor") and not draws_anyway, nothing)
+    always_samples = hasattr(module, "AtariVectorEnv")
+    useless = f"--stochastic: {module.__file__} already samples its actions, or its Agent has no"
+    check(hasattr(agent, "actor") and not always_samples, f"{useless} actor; omit the flag")
 
-    def draw(layer, inputs, logits):
+    def sample(layer, inputs, logits):
         action = torch.distributions.Categorical(logits=logits).sample()
         return torch.nn.functional.one_hot(action, logits.shape[-1])
 
-    agent.actor.register_forward_hook(draw)
+    agent.actor.register_forward_hook(sample)
     return agent
 
 
 def main(options: Options) -> None:
     video, seed, episodes = options.video, options.seed, options.episodes
-    limits = f"--episodes {episodes} --seed {seed}: positive, and below 2**31"
-    check(episodes > 0 and 0 <= seed <= 2**31 - episodes, limits)
+    check(episodes > 0, f"--episodes {episodes} must be at least 1")
+    seed_range = f"--seed {seed} must be at least 0 and below 2**31 minus --episodes"
+    check(0 <= seed <= 2**31 - episodes, seed_range)
     if video:
         check_output("--video", video, ".mp4")
         package = importlib.util.find_spec("imageio_ffmpeg")
-        check(package, "--video needs a package: pip install moviepy")
+        check(package, "--video requires a package: pip install moviepy")
     warnings.simplefilter("ignore")
     torch.manual_seed(seed)
     module, args, weights = load_run(options.run, options.algo_file)
     screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     if sys.platform == "linux" and not screen:
-        way = "no display for a window; take --video out.mp4, or --no-render"
-        check(video or not options.render, way)
+        no_display = "there is no display for a window; use --video out.mp4 or --no-render"
+        check(video or not options.render, no_display)
         os.environ.setdefault("MUJOCO_GL", "egl")
     sys.path.append(str(ROOT))  # for envs:NAME
     mode = None
@@ -239,14 +244,14 @@ def main(options: Options) -> None:
         mode = "rgb_array"
     elif options.render:
         mode = "human"
-    start = starter(module, args, mode)
+    start = episode_starter(module, args, mode)
     try:
         agent = make_agent(module, args, weights, *start(seed))
     except Exception:
         wrong = f"the weights in {options.run} do not fit Agent in {module.__file__}"
-        check(False, f"{wrong}; see --algo-file")
+        check(False, f"{wrong}; give the algorithm's file with --algo-file")
     if options.stochastic:
-        agent = draw_actions(module, agent)
+        agent = sample_actions(module, agent)
     returns = []
     with TemporaryDirectory(prefix=".", dir=video and video.parent) as folder:
         writer = None
@@ -255,17 +260,17 @@ def main(options: Options) -> None:
             if video and not writer:
                 from imageio.v2 import get_writer
 
-                # an Atari game has 60 frames a second and shows every fourth
+                # An Atari game has 60 frames per second, of which the environment returns every fourth.
                 fps = envs.metadata.get("render_fps", 15 if isinstance(envs, InColour) else 30)
-                aside = Path(folder) / "video.mp4"
-                writer = get_writer(aside, fps=fps, macro_block_size=2)
+                temporary = Path(folder) / "video.mp4"
+                writer = get_writer(temporary, fps=fps, macro_block_size=2)
             torch.manual_seed(seed + i)
-            stage = Stage(envs, writer)
-            returns.append(float(module.evaluate(agent, stage, obs)[0]))
-            print(f"episode {i + 1}: return {returns[-1]:.2f}, length {stage.length}", flush=True)
+            envs = EpisodeRecorder(envs, writer)
+            returns.append(float(module.evaluate(agent, envs, obs)[0]))
+            print(f"episode {i + 1}: return {returns[-1]:.2f}, length {envs.length}", flush=True)
         if video:
             writer.close()
-            os.replace(aside, video)
+            os.replace(temporary, video)
     print(f"mean {np.mean(returns):.2f} +- {np.std(returns):.2f} over {episodes} episodes")
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# PPO in CleanRL's published settings for MuJoCo, 1M steps, beside stable-baselines3's PPO in the same ones.
+# PPO of plainrl and of Stable-Baselines3 with the settings that CleanRL published for MuJoCo, 1M steps.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,8 +1,8 @@
-"""Results of runs as rows, read from run folders or from long CSV files, and what is missing from them.
+"""Read the results of runs from run folders or from long CSV files, as rows, and find out which results are missing.
 
-Times are training time: from the opening of a run's event file, so imports are not in it and compilation is; without
-evaluations, without pauses between sessions, without gaps of more than ten minutes (a machine that was suspended). What
-a resumed run did again counts once. CSV files exported by older versions have the evaluations in their times.
+Times are training times. The clock starts when a run opens its event file: imports are not included, compilation is.
+Evaluations, pauses between sessions and gaps of more than ten minutes (a suspended machine) are left out. Steps that a
+resumed run repeated count once. CSV files that older versions exported include the evaluations in their times.
 """
 
 import csv
@@ -23,22 +23,23 @@ EVALUATION = "eval/episodic_return"
 CLOCK = "charts/wall_time_s"
 ENTROPY = "losses/entropy"
 MISSING = "missing"
-UNFINISHED, OUTDATED, OWED = 1.0, 2.0, 3.0  # its values
-WHY = {UNFINISHED: "is not finished", OUTDATED: "is of another text than sweep.json says"}
-WHY[OWED] = "is not there as a sweep declared it (sweep.json)"
+UNFINISHED, OUTDATED, ABSENT = 1.0, 2.0, 3.0  # values of this metric
+WHY = {UNFINISHED: "is not finished"}
+WHY[OUTDATED] = "used a different version of its script than sweep.json records"
+WHY[ABSENT] = "is declared in sweep.json, but there is no such run"
 SUMMARY = ("eval_return_mean", "eval_return_std", "eval_return_median", "eval_return_min")
 SUMMARY += ("eval_greedy_mean", "best_return_mean", "train_return_last100", "sps", "wall_time_s")
 SCORES = ("eval_return_mean", "sps")  # the score of a set is the first of these that it has
-PAUSE = 600  # seconds without a log
+PAUSE = 600  # seconds without a log entry that count as a pause
 # flags in which the runs of one experiment may differ
-APART = ("seed", "runs_dir", "resume", "track", "wandb_project_name", "wandb_entity")
-APART += ("capture_video", "checkpoint_frequency")
+MAY_DIFFER = ("seed", "runs_dir", "resume", "track", "wandb_project_name", "wandb_entity")
+MAY_DIFFER += ("capture_video", "checkpoint_frequency")
 
 
 class Row(NamedTuple):
     exp_name: str
     env_id: str
-    seed: int | str  # "?" where a run that has not finished does not say
+    seed: int | str  # "?" if a run that has not finished has not recorded its seed
     step: int
     metric: str
     value: float
@@ -46,7 +47,10 @@ class Row(NamedTuple):
 
 
 def records(file: Path):
-    """The events of a TensorBoard file: length, checksum, bytes, checksum of each. A torn one ends it."""
+    """Yield the events of a TensorBoard file up to the first incomplete one.
+
+    Each event is stored as its length, a checksum, its bytes and another checksum.
+    """
     from tensorboard.compat.proto.event_pb2 import Event
 
     data = file.read_bytes()
@@ -60,22 +64,25 @@ def records(file: Path):
 
 
 def first_step(events: list) -> int:
-    """The step at which a session of a run says that it starts."""
+    """The step that a session of a run records as its start."""
     starts = (event for event in events if event.session_log.status == event.session_log.START)
     return next((event.step for event in starts), 0)
 
 
 def read_scalars(run: Path) -> dict[str, list[tuple[int, float, float]]]:
-    """tag -> [(step, seconds of training, value), ...]. An evaluation is logged when it ends, right after what was
-    logged before it began: that gap is no training. A resumed run has several files."""
+    """Map tags to [(step, seconds of training, value), ...]. A resumed run has several event files.
+
+    An evaluation is logged when it ends, so the gap before its log entry is not training time.
+    """
     scalars = defaultdict(list)
     seconds = 0.0
     files = sorted(run.glob("events.out.tfevents.*"), key=lambda file: file.name.split(".")[3:])
-    # in the order of the steps they start at: the clocks of two machines may disagree
+    # Sort by the step at which each file starts, since the clocks of two machines may disagree.
     for events in sorted((list(records(file)) for file in files), key=first_step):
         last = math.inf
         for event in events:
-            if event.session_log.status == event.session_log.START:  # resumed from before this step
+            if event.session_log.status == event.session_log.START:
+                # The run was resumed here. Drop the later steps, which it repeats.
                 for tag, points in scalars.items():
                     scalars[tag] = [point for point in points if point[0] < event.step]
                 kept = [point[1] for points in scalars.values() for point in points]
@@ -92,15 +99,18 @@ def read_scalars(run: Path) -> dict[str, list[tuple[int, float, float]]]:
 
 
 def read_curve(run: Path, total_timesteps: int, bins: int, metric: str = CURVE) -> list[tuple]:
-    """(step, metric, value): the returns of training and of evaluations, and `metric`, averaged over bins of steps; the
-    training time at the bins of training returns; the last entropy of the policy, where it is logged."""
+    """Return rows (step, metric, value) of a run.
+
+    They are the returns of training and evaluations and `metric`, averaged over bins of steps; the training time of
+    each bin of training returns; and the last logged entropy of the policy, if there is one.
+    """
     scalars = read_scalars(run)
     rows = []
     for tag in dict.fromkeys((CURVE, EVALUATION, metric)):
         groups = defaultdict(list)
         for point in scalars.get(tag, ()):
-            place = point[0] * bins // total_timesteps
-            groups[min(place, bins - 1)].append(point)
+            index = point[0] * bins // total_timesteps
+            groups[min(index, bins - 1)].append(point)
         for _, points in sorted(groups.items()):
             step, seconds, value = map(fmean, zip(*points))
             rows.append((round(step), tag, value))
@@ -114,7 +124,7 @@ def read_run(run: Path, bins: int, metric: str) -> tuple[dict, list[Row]]:
     try:
         summary = json.loads((run / "summary.json").read_text())
         returns = summary["eval_returns"]
-        if returns:  # none of a peer that does not evaluate
+        if returns:  # some other programs do not evaluate
             summary |= {"eval_return_median": median(returns), "eval_return_min": min(returns)}
         key = (summary["args"]["exp_name"], summary["env_id"], summary["seed"])
         points = read_curve(run, summary["total_timesteps"], bins, metric)
@@ -126,12 +136,12 @@ def read_run(run: Path, bins: int, metric: str) -> tuple[dict, list[Row]]:
         ]
         return summary["args"], rows
     except (ValueError, KeyError, TypeError) as error:
-        words = f"({type(error).__name__}: {error})"
-        check(False, f"{run / 'summary.json'} is not a run's summary {words}")
+        reason = f"({type(error).__name__}: {error})"
+        check(False, f"{run / 'summary.json'} is not the summary of a run {reason}")
 
 
 def find(folder: Path, *names: str) -> list[Path]:
-    """Files of these names in the folder, but not below a name that begins with a dot."""
+    """Files of these names in the folder, except those with a hidden folder in their path."""
     found = []
     for name in names:
         for file in folder.rglob(name):
@@ -142,33 +152,41 @@ def find(folder: Path, *names: str) -> list[Path]:
 
 
 def started(run: Path) -> float:
-    """When a run began, from its folder's name; of another name, the time of its summary."""
+    """When a run began, from the name of its folder, or else from the time of its summary."""
     end = run.name.rpartition("__")[2]
     return float(end) if end.isdigit() else (run / "summary.json").stat().st_mtime
 
 
-def owed(folders: list[Path], finished: dict[tuple, list]) -> list[tuple[tuple, dict]]:
-    """(key, record) of the runs that sweeps declared in these folders and that no finished one is, by arguments and
-    text; those are (exp_name, env_id, seed) -> [(arguments, run folder), ...]. Of run folders given one by one only
-    what has their exp_name and env_id is owed."""
+def absent_runs(folders: list[Path], finished: dict[tuple, list]) -> list[tuple[tuple, dict]]:
+    """Return (key, record) of the runs that sweeps declared in these folders and that have not finished.
+
+    `finished` maps (exp_name, env_id, seed) to [(arguments, run folder), ...]. A run has finished if one of them has
+    its arguments and its version of the script. If `folders` are single run folders, only declared runs with the same
+    exp_name and env_id as one of them count.
+    """
     inside = {file.parent for folder in folders for file in find(folder, "sweep.json")}
-    beside = {run.parent for runs in finished.values() for _, run in runs}
+    parents = {run.parent for runs in finished.values() for _, run in runs}
     known = {key[:2] for key in finished}
-    lacking = []
-    for place in sorted(inside | beside):
-        for key, record in declared(place).items():
+    absent = []
+    for folder in sorted(inside | parents):
+        for key, record in declared(folder).items():
             runs = finished.get(key, ())
-            same = (has_args(record, args, APART) and has_text(record, run) for args, run in runs)
-            if not any(same) and (place in inside or key[:2] in known):
-                lacking.append((key, record))
-    return lacking
+            same = (
+                has_args(record, args, MAY_DIFFER) and has_text(record, run) for args, run in runs
+            )
+            if not any(same) and (folder in inside or key[:2] in known):
+                absent.append((key, record))
+    return absent
 
 
 def gather(runs: list[Path], bins: int, metric: str) -> tuple[dict, dict, dict]:
-    """(exp_name, env_id, seed) -> [(arguments, folder), ...] of the finished runs, -> [(arguments, reason), ...] of
-    those that do not count, and folder -> rows."""
+    """Return three dictionaries about the runs in these folders.
+
+    The first maps (exp_name, env_id, seed) to [(arguments, folder), ...] of the finished runs, the second maps it to
+    [(arguments, reason), ...] of the runs that do not count, and the third maps folders to rows.
+    """
     finished, stopped, rows = defaultdict(list), defaultdict(list), {}
-    records = {place: declared(place) for place in {run.parent for run in runs}}
+    records = {folder: declared(folder) for folder in {run.parent for run in runs}}
     for run in runs:
         if not is_complete(run):
             config = read_json(run / "config.json")
@@ -180,7 +198,7 @@ def gather(runs: list[Path], bins: int, metric: str) -> tuple[dict, dict, dict]:
         args, rows[run] = read_run(run, bins, metric)
         key = rows[run][0][:3]
         record = records[run.parent].get(key, {})
-        if has_args(record, args, APART) and not has_text(record, run):
+        if has_args(record, args, MAY_DIFFER) and not has_text(record, run):
             stopped[key].append((args, OUTDATED))
         else:
             finished[key].append((args, run))
@@ -188,12 +206,12 @@ def gather(runs: list[Path], bins: int, metric: str) -> tuple[dict, dict, dict]:
 
 
 def entries(table: dict[tuple, list], *experiment: str) -> list[tuple]:
-    """(seed, arguments, folder or reason) of one exp_name and env_id."""
+    """Return [(seed, arguments, folder or reason), ...] for one exp_name and env_id."""
     return [(key[2], *run) for key in table if key[:2] == experiment for run in table[key]]
 
 
-def tell_texts(title: str, runs: list[Path]) -> None:
-    """Name an experiment whose runs have copies of more than one text of their script."""
+def warn_of_versions(title: str, runs: list[Path]) -> None:
+    """Warn of an experiment whose runs were made with different versions of their script."""
     seeds = defaultdict(list)
     for run in runs:
         summary = read_json(run / "summary.json")
@@ -201,58 +219,61 @@ def tell_texts(title: str, runs: list[Path]) -> None:
     seeds.pop("", None)  # no copy
     if len(seeds) > 1:
         groups = "; ".join(map(" ".join, seeds.values()))
-        words = f"{title} is of {len(seeds)} texts of its script: seeds {groups}"
-        print(f"{Path(sys.argv[0]).name}: {words}", file=sys.stderr)
+        warning = f"{title} mixes {len(seeds)} versions of its script: seeds {groups}"
+        print(f"{Path(sys.argv[0]).name}: {warning}", file=sys.stderr)
 
 
 def read_folders(
     folders: list[Path], bins: int = 50, metric: str = CURVE, duplicates: str = "ask"
 ) -> tuple[list[Row], list[str]]:
-    """Rows of every run in `folders`, and what was left out until the reader chooses. A run that is not finished gives
-    one row of the metric `missing`: it has no summary, or new arguments since (it was resumed to go on), or a sweep
-    declared it, perhaps with another text of its script. Runs of one exp_name that differ in flags become experiments
-    named by these flags."""
+    """Return the rows of every run in `folders`, and messages about runs that were left out until the user chooses.
+
+    A run that has not finished gives one row of the metric `missing`. Such a run has no summary, or it was resumed with
+    new arguments since, or a sweep declared it, perhaps with a different version of its script. Runs of one exp_name
+    that differ in flags become separate experiments, named by these flags.
+    """
     marks = ("summary.json", "config.json", "checkpoint.pt")
     runs = sorted({file.parent for folder in folders for file in find(folder, *marks)}, key=str)
-    check(runs, f"no run folder in {', '.join(map(str, folders))}")
+    check(runs, f"there is no run folder in {', '.join(map(str, folders))}")
     finished, stopped, rows = gather(runs, bins, metric)
-    lacking = defaultdict(list)
-    for key, record in owed(folders, finished):
+    absent = defaultdict(list)
+    for key, record in absent_runs(folders, finished):
         if "args" in record or key not in stopped:
-            lacking[key].append((record.get("args") or {}, OWED))
+            absent[key].append((record.get("args") or {}, ABSENT))
     missing, kept, left_out = {}, [], []
-    for exp_name, env_id in dict.fromkeys(key[:2] for key in (*finished, *stopped, *lacking)):
-        tables = finished, stopped, lacking
-        group, halves, others = (entries(table, exp_name, env_id) for table in tables)
-        everyone = [args for _, args, _ in group + halves + others]
+    for exp_name, env_id in dict.fromkeys(key[:2] for key in (*finished, *stopped, *absent)):
+        tables = finished, stopped, absent
+        group, unfinished, others = (entries(table, exp_name, env_id) for table in tables)
+        all_args = [args for _, args, _ in group + unfinished + others]
         same = defaultdict(list)
-        for seed, args, run in sorted(group, key=lambda one: started(one[2])):
-            same[exp_name + flags_apart(args, everyone), seed].append(run)
-        for seed, args, why in others + halves:
-            name = exp_name + flags_apart(args, everyone)
+        for seed, args, run in sorted(group, key=lambda entry: started(entry[2])):
+            same[exp_name + differing_flags(args, all_args), seed].append(run)
+        for seed, args, why in others + unfinished:
+            name = exp_name + differing_flags(args, all_args)
             if (name, seed) not in same:
                 missing[name, env_id, seed] = why
         twice = [key for key in same if len(same[key]) > 1 and duplicates == "ask"]
         for name, seed in twice:
-            words = f"{len(same[name, seed])} runs of seed {seed}; choose by --duplicates"
-            left_out.append(f"{name} on {env_id} is left out: {words} newest or oldest")
+            reason = f"it has {len(same[name, seed])} runs of seed {seed}; choose one with"
+            reason = f"{reason} --duplicates newest or oldest"
+            left_out.append(f"{name} on {env_id} is left out: {reason}")
         chosen = defaultdict(list)
         for (name, _), choice in same.items():
             if name not in dict(twice):
                 chosen[name].append(choice[0 if duplicates == "oldest" else -1])
         for name, picked in chosen.items():
-            tell_texts(f"{name} on {env_id}", picked)
+            warn_of_versions(f"{name} on {env_id}", picked)
             kept += [row._replace(exp_name=name) for run in picked for row in rows[run]]
     reasons = sorted(missing.items(), key=str)
     return kept + [Row(*key, 0, MISSING, why, "unknown") for key, why in reasons], left_out
 
 
-def flags_apart(args: dict, others: list[dict]) -> str:
-    """-FLAG=VALUE of every flag in which the runs differ; empty where they differ in none."""
+def differing_flags(args: dict, others: list[dict]) -> str:
+    """-FLAG=VALUE for every flag in which the runs differ, or ""."""
     name = ""
     for flag in args:
         values = {str(other[flag]) for other in others if flag in other}
-        if flag not in APART and len(values) > 1:
+        if flag not in MAY_DIFFER and len(values) > 1:
             name += f"-{flag.replace('_', '-')}={args[flag]}"
     return name
 
@@ -263,8 +284,8 @@ def read_csv(file: Path) -> list[Row]:
             header, *lines = csv.reader(stream, strict=True)
     except (csv.Error, OSError, ValueError):
         header, lines = [], []
-    is_ours = lines and tuple(header) == Row._fields
-    check(is_ours, f"{file} is no CSV with the columns {','.join(Row._fields)}")
+    has_columns = lines and tuple(header) == Row._fields
+    check(has_columns, f"{file} is not a CSV file with the columns {','.join(Row._fields)}")
     rows = []
     for number, line in enumerate(lines, 2):
         try:
@@ -277,35 +298,37 @@ def read_csv(file: Path) -> list[Row]:
 
 
 def read_scales(file: Path) -> dict[str, tuple[float, float]]:
-    """env_id -> the scores that count as 0 and as 1."""
+    """Map env_ids to the two scores that are normalised to 0 and to 1."""
     try:
         header, *lines = [line.split(",") for line in file.read_text().split()]
         scales = {line[0]: (float(line[1]), float(line[2])) for line in lines}
     except (OSError, ValueError, IndexError):
         header, scales = [], {}
-    is_ours = header == ["env_id", "random", "reference"]
-    check(is_ours, f"--normalise {file} is no CSV with the columns env_id,random,reference")
+    has_columns = header == ["env_id", "random", "reference"]
+    wrong = f"--normalise {file} is not a CSV file with the columns env_id,random,reference"
+    check(has_columns, wrong)
     for env_id, (low, high) in scales.items():
-        apart = math.isfinite(high - low) and low != high
-        check(apart, f"--normalise {file}: random and reference of {env_id} must be two numbers")
+        differ = math.isfinite(high - low) and low != high
+        wrong = f"--normalise {file}: random and reference of {env_id} must be different numbers"
+        check(differ, wrong)
     return scales
 
 
 def write_csv(file: Path, columns, rows) -> None:
-    """Aside, then moved: on a full disk the old file stays."""
+    """Write a CSV file atomically: if the disk is full, the old file stays as it was."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    aside = file.with_name(f"{file.name}.tmp")
+    temporary = file.with_name(f"{file.name}.tmp")
     if file.exists() and not file.is_file():  # such as /dev/stdout
-        aside = file
+        temporary = file
     try:
-        with aside.open("w", newline="") as stream:
+        with temporary.open("w", newline="") as stream:
             csv.writer(stream, lineterminator="\n").writerows([columns, *rows])
     except OSError as error:
-        if aside != file:
-            aside.unlink(missing_ok=True)
+        if temporary != file:
+            temporary.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(file)) from None
-    if aside != file:
-        os.replace(aside, file)
+    if temporary != file:
+        os.replace(temporary, file)
 
 
 def export(file: Path, rows: list[Row]) -> None:
@@ -317,17 +340,17 @@ def export(file: Path, rows: list[Row]) -> None:
 
 
 def curves_of(rows: list[Row], metric: str) -> dict[tuple[str, str], dict[int, list[tuple]]]:
-    """(env_id, exp_name) -> seed -> [(step, value), ...] of one metric, all sorted."""
-    ours = [row for row in rows if row.metric == metric]
+    """Map (env_id, exp_name) to {seed: [(step, value), ...]} of one metric, all sorted."""
+    selected = [row for row in rows if row.metric == metric]
     curves = {}
-    for row in sorted(ours, key=lambda row: (row.env_id, row.exp_name, row.seed, row.step)):
+    for row in sorted(selected, key=lambda row: (row.env_id, row.exp_name, row.seed, row.step)):
         seeds = curves.setdefault((row.env_id, row.exp_name), {})
         seeds.setdefault(row.seed, []).append((row.step, row.value))
     return curves
 
 
 def finals_of(rows: list[Row], metric: str) -> dict[tuple[str, str], dict[int, float]]:
-    """(env_id, exp_name) -> seed -> the last value of one metric."""
+    """Map (env_id, exp_name) to {seed: the last value of one metric}."""
     finals = {}
     for key, seeds in curves_of(rows, metric).items():
         finals[key] = {seed: points[-1][1] for seed, points in seeds.items()}
@@ -335,8 +358,11 @@ def finals_of(rows: list[Row], metric: str) -> dict[tuple[str, str], dict[int, f
 
 
 def problems(rows: list[Row], score: str) -> list[tuple[str, str]]:
-    """(env_id, what is missing from its part of the set): runs that have not finished, and seeds of other experiments
-    in this environment without a finite score, or a learning curve, of this one."""
+    """Return (env_id, message) for everything that is missing from a set.
+
+    A run that has not finished is missing. So is a finite score, or a learning curve, for a seed that another
+    experiment in the same environment has.
+    """
     seeds, found = defaultdict(set), []
     unfinished = defaultdict(set)
     for row in rows:
@@ -349,50 +375,56 @@ def problems(rows: list[Row], score: str) -> list[tuple[str, str]]:
     for metric in (score, CURVE):
         finals = finals_of(rows, metric)
         for env_id, name in sorted({(row.env_id, row.exp_name) for row in rows}):
-            here = finals.get((env_id, name), {})
-            there = {seed for seed, value in here.items() if math.isfinite(value)}
-            lacking = sorted(seeds[env_id] - there - unfinished[env_id, name])
+            values = finals.get((env_id, name), {})
+            finite = {seed for seed, value in values.items() if math.isfinite(value)}
+            absent = sorted(seeds[env_id] - finite - unfinished[env_id, name])
             drawn = metric == score or any(env == env_id for env, _ in finals)
-            if lacking and drawn:
-                listing = " ".join(map(str, lacking))
-                found.append((env_id, f"{name} on {env_id} has no {metric} of seeds {listing}"))
+            if absent and drawn:
+                listing = " ".join(map(str, absent))
+                found.append((env_id, f"{name} on {env_id} has no {metric} for seeds {listing}"))
     return found
 
 
 def select(name: str, rows: list[Row], options, left_out=()) -> tuple[list[Row], str]:
-    """The rows of the wanted exp_names and env_ids, and the metric that is their score. What was left out is named
-    where something wanted is not there."""
-    and_out = "".join(f"\n{words}" for words in left_out)
+    """Return the rows of the wanted exp_names and env_ids, and the metric that is their score.
+
+    If one of them has no rows, the error message also lists what was left out.
+    """
+    reasons = "".join(f"\n{line}" for line in left_out)
     for flag, column in (("exp_names", "exp_name"), ("env_ids", "env_id")):
         wanted = getattr(options, flag)
-        there = {getattr(row, column) for row in rows}
-        unknown = [word for word in wanted if word not in there]
-        words = f"{name} has no {' '.join(unknown)} (--{flag.replace('_', '-')})"
-        check(not unknown, words + and_out)
+        known = {getattr(row, column) for row in rows}
+        unknown = [word for word in wanted if word not in known]
+        wrong = f"--{flag.replace('_', '-')}: {name} has no {' '.join(unknown)}"
+        check(not unknown, wrong + reasons)
         if wanted:
             rows = [row for row in rows if getattr(row, column) in wanted]
     metrics = {row.metric for row in rows}
     score = next((score for score in SCORES if score in metrics), SCORES[0])
     keys = Counter(row[:3] for row in rows if row.metric == score)
     twice = [" ".join(map(str, key)) for key, count in keys.items() if count > 1]
-    check(not twice, f"{name} has more than one {score} of {'; '.join(twice)}")
+    check(not twice, f"{name} has more than one {score} for {'; '.join(twice)}")
     return rows, score
 
 
 def refuse(name: str, rows: list[Row], score: str, left_out: list[str], options):
-    """The rows that may be drawn, what is missing from them, and whether something was refused, which is named."""
+    """Return the rows that may be drawn, what is missing from them, and whether some rows were refused.
+
+    Everything that is refused is printed with its reason.
+    """
     found = problems(rows, score)
-    lacks = [line for _, line in found] if options.allow_incomplete else []
+    missing = [line for _, line in found] if options.allow_incomplete else []
     refused = left_out + [line for _, line in found if not options.allow_incomplete]
     if refused:
-        words = "--allow-incomplete averages sets that lack runs and marks them"
-        print(f"plot.py: {name} is incomplete; {words}", *refused, sep="\n  ", file=sys.stderr)
-    if not lacks:
-        barred = {env_id for env_id, _ in found}
-        rows = [row for row in rows if not barred & {row.env_id, "?"}]
+        advice = "--allow-incomplete averages incomplete sets and marks them"
+        print(f"plot.py: {name} is incomplete; {advice}", *refused, sep="\n  ", file=sys.stderr)
+    if not missing:
+        incomplete = {env_id for env_id, _ in found}
+        rows = [row for row in rows if not incomplete & {row.env_id, "?"}]
     finals = finals_of(rows, score)
     check(finals or refused, f"{name} has no finished run of these exp_names and env_ids")
-    few = min(map(len, finals.values()), default=4)
-    is_enough = options.statistic == "mean" or few > 3
-    check(is_enough, f"--statistic iqm cuts nothing off {few} seeds; it needs 4")
-    return (rows if finals else []), lacks, bool(refused)
+    fewest = min(map(len, finals.values()), default=4)
+    is_enough = options.statistic == "mean" or fewest > 3
+    few = f"--statistic iqm needs at least 4 seeds, not {fewest}; use --statistic mean"
+    check(is_enough, few)
+    return (rows if finals else []), missing, bool(refused)

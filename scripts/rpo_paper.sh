@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# PPO and RPO in the settings of the RPO paper (arXiv:2212.07536), time limits handled right and as terminal states.
-# The paper trains for 8M steps: TIMESTEPS=8000000 scripts/rpo_paper.sh
+# PPO and RPO with the settings of the RPO paper (arXiv:2212.07536), with truncation bootstrapped and treated as
+# termination. The paper trains for 8M steps: TIMESTEPS=8000000 scripts/rpo_paper.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# The search behind the defaults of ppo_continuous.py, declared before it ran. benchmarks/README.md has what came out.
-# Tuning tasks HalfCheetah-v5, BipedalWalker-v3 and LunarLanderContinuous-v3, 1M steps, evaluation of the final weights.
-# Stage 1: each candidate is `base` with a change, seed 101. Stage 2: the three best, seeds 102 and 103 as well, and the
-# two best in one with all three seeds, declared when stage 1 had ended and stage 2 had not begun. Stage 3: those two with
-# half the epochs, at two rates, all three seeds, declared before a result of stage 2 was seen. The best became the defaults.
-# A score is the mean over the tasks of (return - random) / (published - random), with random and published -280 and
-# 5784, -100 and 300, -200 and 271. The highest mean over three seeds wins; within 0.02 of it the fastest does.
+# The search for the defaults of ppo_continuous.py, declared before it ran. benchmarks/README.md has the results.
+# Tuning tasks: HalfCheetah-v5, BipedalWalker-v3 and LunarLanderContinuous-v3, 1M steps, evaluation of the final weights.
+# Stage 1: each candidate is `base` with one change, seed 101.
+# Stage 2: the three best candidates with seeds 102 and 103, and the two best changes combined with all three seeds. This
+# was declared after stage 1 had ended and before stage 2 began.
+# Stage 3: the combined candidate with half the epochs, at two learning rates, with all three seeds. This was declared
+# before any result of stage 2 was known. The best candidate became the defaults.
+# The score is the mean over the tasks of (return - random) / (published - random), with random and published returns of
+# -280 and 5784, -100 and 300, -200 and 271. The highest mean over three seeds wins. Among candidates within 0.02 of it,
+# the fastest wins.
 #   scripts/settings_search.sh                                   # stage 1
 #   CANDIDATES="lr5e-4 gamma995 silu" SEEDS="102 103" scripts/settings_search.sh        # stage 2
 #   CANDIDATES="lr5e-4-gamma995" SEEDS="101 102 103" scripts/settings_search.sh
@@ -36,6 +39,6 @@ lines() {
       --seeds ${SEEDS:-101} --tag $candidate -- --total-timesteps 1000000 --compile $base ${change[$candidate]}
   done
 }
-jobs="$(set -e; lines)" # an unknown candidate ends it here
+jobs="$(set -e; lines)" # an unknown candidate ends the script here
 python scripts/sweep.py --workers "${WORKERS:-0}" --device "${DEVICE:-auto}" --runs-dir "${RUNS:-runs}" \
   "$@" --jobs - <<< "$jobs"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What a log looks like when one flag is far off (docs/not-learning.md): ppo_continuous.py on Pendulum-v1, its defaults
-# beside the same with a change each.
+# Logs of runs with one badly chosen flag (docs/not-learning.md): ppo_continuous.py on Pendulum-v1 with its defaults, and
+# with one changed flag at a time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

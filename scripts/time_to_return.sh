@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Minutes to a return, ours beside stable-baselines3 and, where it is installed, SBX: with RL-Zoo's settings and with ours.
-# CLEANRL="PYTHON FILE" adds CleanRL's own file (benchmarks/cleanrl_ppo.py says what it needs).
-# Seed by seed and task by task, so that the sides meet the same machine; a process for every core. A peer stops where it
-# is there, or after GIVE_UP minutes (4): several times what ours takes. A folder of its own:
+# Wall-clock time to a return: plainrl, Stable-Baselines3 and, if it is installed, SBX. The other libraries run with the
+# settings of RL Zoo and with those of plainrl. CLEANRL="PYTHON FILE" adds CleanRL's own file (see
+# benchmarks/cleanrl_ppo.py). The runs are sorted by seed and task, so that all programs meet the same conditions, with one
+# process per core. A run of another program stops at the return, or after GIVE_UP minutes (4), which is several times
+# what plainrl needs. Use a separate folder:
 #   RUNS=runs/minutes scripts/time_to_return.sh && python benchmarks/time_to_return.py runs/minutes
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -14,8 +15,8 @@ lines() {
   for task in ${TASKS:-BipedalWalker-v3 HalfCheetah-v5 LunarLanderContinuous-v3 Pendulum-v1}; do
     run="--env-ids $task --seeds ${SEEDS:-1-5}"
     flags="--total-timesteps $(steps "$task")"
-    short="--eval-episodes 10" # evaluations are not on the clock
-    echo "$run --scripts algos/ppo_continuous.py -- $flags $short --device ${DEVICE:-cpu}" # as the peers
+    short="--eval-episodes 10" # evaluations do not count for the time
+    echo "$run --scripts algos/ppo_continuous.py -- $flags $short --device ${DEVICE:-cpu}" # the CPU, as for the others
     for library in $peers; do
       stop="--until-goal ${GIVE_UP:-4} $short"
       for settings in zoo ours; do

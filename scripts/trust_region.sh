@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Three ways to keep an update near the policy that acted (docs/trust-region.md): PPO's clip, its penalty on the KL, and
-# TRPO, each with its own defaults, beside sb3-contrib's TRPO on Walker2d-v5. The penalty also by the paper's rule, which
-# halves its weight. On Pendulum-v1 this also with a tenth of the target, and, like TRPO, with rollouts of whole episodes
-# (predicted of TRPO: all seeds at -200 or better); and an agent with a fixed scale (covariance 0.5) and reward-to-go of
-# whole episodes. TASKS="Hopper-v5" SEEDS=1-3 scripts/trust_region.sh trains a part.
+# Three ways to keep the new policy close to the old one (docs/trust-region.md): PPO's clipping, its KL penalty, and TRPO,
+# each with its defaults. On Walker2d-v5 also the TRPO of sb3-contrib. The KL penalty also runs with the rule of the paper,
+# which halves the coefficient after a small KL. On Pendulum-v1 there are more runs: the paper's rule with a tenth of the KL
+# target; the paper's rule and TRPO with rollouts of whole episodes (the prediction for TRPO was a return of -200 or better
+# for all seeds); and an agent with a fixed standard deviation (covariance 0.5) and the reward-to-go of whole episodes.
+# TASKS="Hopper-v5" SEEDS=1-3 scripts/trust_region.sh trains a part of the runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 runs="${RUNS:-runs}"

@@ -312,14 +312,18 @@ def test_settings_of_trpo(monkeypatch):
 
 
 BAD = [
-    ("search_score", "nope.csv", "nope.csv is no CSV with the columns"),
+    ("search_score", "nope.csv", "nope.csv is not a CSV file with the columns"),
     ("search_score", "poor.csv", "no run of a candidate in poor.csv"),
     ("search_score", "part.csv", "c has no HalfCheetah-v5"),
     ("ablations", "poor.csv --output file/x.csv", "file cannot be written: Not a directory"),
     ("symptoms", "poor.csv --output folder", "--output folder is a folder"),
-    ("time_to_return", "poor.csv --figure x.csv", "--figure x.csv: name a file that ends in .png"),
+    (
+        "time_to_return",
+        "poor.csv --figure x.csv",
+        "--figure x.csv: give a file name that ends in .png",
+    ),
     ("rpo_study", "", "give the CSV files"),
-    ("rpo_study", "poor.csv --over-time no/x.png", "--over-time no/x.png: there is no folder"),
+    ("rpo_study", "poor.csv --over-time no/x.png", "--over-time no/x.png: the folder "),
     ("scaling", "--table nope.csv --figure x.png", "nope.csv is no table of this script"),
     ("scaling", "--output file/x.csv --figure x.png", "file cannot be written: Not a directory"),
     ("largest_kl", "", "give run folders"),
@@ -348,7 +352,7 @@ BAD = [
     ("gpu_pass", "--device cpu --folder nope", "--folder nope is no folder"),
     ("../scripts/atari_stages", "x.png --env-id Foo", "--env-id Foo: Environment"),
     ("../scripts/atari_stages", "x.png --steps 4", "--steps must be at least 5, not 4"),
-    ("../scripts/atari_stages", "file/x.png", "file/x.png: there is no folder"),
+    ("../scripts/atari_stages", "file/x.png", "file/x.png: the folder "),
 ]
 
 

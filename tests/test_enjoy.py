@@ -208,7 +208,7 @@ def folder(place: Path) -> Path:
 BAD = {
     "no folder": (lambda run, tmp: dict(run=tmp / "nowhere"), "does not exist"),
     "no checkpoint": (lambda run, tmp: dict(run=tmp), "checkpoint.pt does not exist"),
-    "foreign file": (lambda run, tmp: dict(run=ALGO), "no checkpoint of an algorithm"),
+    "foreign file": (lambda run, tmp: dict(run=ALGO), "is not a checkpoint of an algorithm"),
     "foreign algorithm": (
         lambda run, tmp: dict(run=changed(run, tmp / "run", algo="sarsa")),
         "--algo-file",
@@ -244,7 +244,10 @@ BAD = {
     "negative seed": (lambda run, tmp: dict(seed=-1), "--seed"),
     "no mp4": (lambda run, tmp: dict(video=tmp / "out.gif"), "--video"),
     "no folder for the video": (lambda run, tmp: dict(video=tmp / "no" / "out.mp4"), "--video"),
-    "video below a file": (lambda run, tmp: dict(video=ALGO / "out.mp4"), "there is no folder"),
+    "video below a file": (
+        lambda run, tmp: dict(video=ALGO / "out.mp4"),
+        "does not exist; create it first",
+    ),
     "folder in the place of the video": (lambda run, tmp: dict(video=folder(tmp)), "is a folder"),
     "video that cannot be written": (
         lambda run, tmp: dict(video=Path("/proc/out.mp4")),

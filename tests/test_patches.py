@@ -66,6 +66,8 @@ def test_file_that_has_changed(elsewhere):
     file = elsewhere / "algos" / "ppo_atari.py"
     file.write_text(file.read_text().replace('game["frameskip"] = 4', "game.update(frameskip=4)"))
     done = patched("no_frame_skip", "runs", elsewhere)
-    words = "benchmarks/patches/no_frame_skip.patch does not apply to today's algos/ppo_atari.py"
+    words = (
+        "benchmarks/patches/no_frame_skip.patch does not apply to the current algos/ppo_atari.py"
+    )
     assert done.returncode == 1 and words in done.stderr
     assert not list((elsewhere / "runs").iterdir())

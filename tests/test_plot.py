@@ -425,7 +425,9 @@ def test_same_seed_twice(call, tmp_path):
     make_run(tmp_path / "runs", env_id="F-v1", score=7.0)
     status, out, err = call("runs", cwd=tmp_path)
     assert (
-        status == 1 and "ppo on E-v1 is left out: 2 runs of seed 1" in err and "--duplicates" in err
+        status == 1
+        and "ppo on E-v1 is left out: it has 2 runs of seed 1" in err
+        and "--duplicates" in err
     )
     assert "| F-v1 | ppo | 1 | 7.00 " in out and "| E-v1 | rpo |" in out
     assert "| E-v1 | ppo |" not in out
@@ -434,7 +436,7 @@ def test_same_seed_twice(call, tmp_path):
         shutil.copytree(run, tmp_path / "one" / run.name)
     for flags in (("--exp-names", "ppo"), ("--baseline", "ppo")):  # the reason why it is not there
         status, out, err = call("one", *flags, cwd=tmp_path)
-        assert (status, out) == (2, "") and "2 runs of seed 1; choose by --duplicates" in err
+        assert (status, out) == (2, "") and "2 runs of seed 1; choose one with --duplicates" in err
     for choice, score in (("newest", "1.00"), ("oldest", "5.00")):
         status, out, err = call("runs", "--duplicates", choice, cwd=tmp_path)
         assert (status, err) == (0, "") and f"| E-v1 | ppo | 1 | {score} " in out
@@ -489,7 +491,7 @@ def test_export_beside_a_figure_and_a_baseline_that_is_not_shown(call, tmp_path)
     assert call(*both, cwd=tmp_path)[0] == 0
     assert (tmp_path / "all.csv").exists() and (tmp_path / "one.png").exists()
     status, _, err = call("runs", "--exp-names", "a", "--baseline", "b", cwd=tmp_path)
-    assert status == 2 and "--baseline b is not among what is shown: a" in err
+    assert status == 2 and "--baseline b is not among the exp_names that are drawn: a" in err
 
 
 def test_a_full_disk_leaves_the_old_table(tmp_path, capsys, monkeypatch):
@@ -509,7 +511,7 @@ def test_a_full_disk_leaves_the_old_table(tmp_path, capsys, monkeypatch):
     assert file.read_text() == "a,b\n1,2\n" and list(tmp_path.iterdir()) == [file]
     with pytest.raises(SystemExit):
         results.read_csv(tmp_path / "no.csv")
-    assert "no.csv is no CSV with the columns" in capsys.readouterr().err
+    assert "no.csv is not a CSV file with the columns" in capsys.readouterr().err
 
 
 def test_what_else_is_missing():
@@ -518,10 +520,10 @@ def test_what_else_is_missing():
     rows += rows_of({"a": [1], "b": [1, 1], "c": [1]}, metric=CURVE)
     lines = [line for _, line in results.problems(rows, SCORE)]
     assert lines == [
-        f"b on E-v1 has no {SCORE} of seeds 2",
-        f"c on E-v1 has no {SCORE} of seeds 1 2",
-        f"a on E-v1 has no {CURVE} of seeds 2",
-        f"c on E-v1 has no {CURVE} of seeds 2",
+        f"b on E-v1 has no {SCORE} for seeds 2",
+        f"c on E-v1 has no {SCORE} for seeds 1 2",
+        f"a on E-v1 has no {CURVE} for seeds 2",
+        f"c on E-v1 has no {CURVE} for seeds 2",
     ]
     assert verdicts(rows_of({"a": [1.0] * 6, "b": [math.nan] * 6})) == ["not tested"]
 
@@ -555,10 +557,12 @@ def curve_rows(names, env_id="E-v1", seeds=(1, 2, 3), value=lambda seed, step: s
 def test_names_and_colours():
     """Would break: a colour that depends on what else is drawn; two experiments that look alike; a lost number."""
     names = ["ppo_continuous", "rpo_continuous", "sb3_ppo", "fire_after_life"]
-    alone = plot.looks(["rpo_continuous"], options())["rpo_continuous"]
-    together = plot.looks([*names, "rpo_continuous-rpo-alpha=0.1"], options())
+    alone = plot.line_styles(["rpo_continuous"], options())["rpo_continuous"]
+    together = plot.line_styles([*names, "rpo_continuous-rpo-alpha=0.1"], options())
     assert together["rpo_continuous"] == alone
-    assert together["ppo_continuous"]["color"] == plot.looks(["ppo"], options())["ppo"]["color"]
+    assert (
+        together["ppo_continuous"]["color"] == plot.line_styles(["ppo"], options())["ppo"]["color"]
+    )
     styles = [(look["color"], look["linestyle"]) for look in together.values()]
     assert len(set(styles)) == 5
     labels = {name: look["label"] for name, look in together.items()}
@@ -575,10 +579,10 @@ def test_names_and_colours():
     two = ("ppo_rnd", "ppo_rnd-no-bonus", "ppo_penalty", "ppo_continuous-no-bonus")
     shown = [plot.display(name, options()) for name in two]
     assert shown == ["RND", "RND no bonus", "PPO penalty", "PPO no bonus"]
-    both = plot.looks(two, options())
-    assert both["ppo_rnd"]["color"] == plot.looks(["ppo_rnd"], options())["ppo_rnd"]["color"]
+    both = plot.line_styles(two, options())
+    assert both["ppo_rnd"]["color"] == plot.line_styles(["ppo_rnd"], options())["ppo_rnd"]["color"]
     assert both["ppo_rnd"]["color"] != both["ppo_continuous-no-bonus"]["color"]
-    many = plot.looks([f"ppo-x={i}" for i in range(12)], options()).values()
+    many = plot.line_styles([f"ppo-x={i}" for i in range(12)], options()).values()
     assert len({(look["color"], look["linestyle"]) for look in many}) == 12
 
 
@@ -614,7 +618,7 @@ def test_caption_and_titles(drawn):
     plot.draw_curves([], plot.summarise(rows, options()), "environment steps", [], options())
     figure, _, caption = drawn.pop()
     assert [axis.get_title() for axis in figure.axes] == ["E-v1\n3 seeds", "F-v0\n10 seeds"]
-    assert caption == "mean of the seeds, 95 % bootstrap interval (band); faint: single runs"
+    assert caption == "mean of the seeds, 95 % bootstrap interval (band); faint lines: single runs"
     curves = plot.summarise(rows[:18], options())
     plot.draw_curves([], curves, "environment steps", [], options(statistic="iqm"))
     figure, _, caption = drawn.pop()
@@ -697,7 +701,7 @@ def test_speed_bars(drawn, monkeypatch):
     plot.draw_speed(ROOT / "x", rows, [], options())
     ((title, (ours, peer)),) = kept.items()
     assert title == "PPO\nE-v1" and ours[0] == "plainrl" and ours[2:5] == (10, 20, 60)
-    assert peer[0] == "SB3 recommended" and peer[6] == "  6; ours 2.0x"
+    assert peer[0] == "SB3 recommended" and peer[6] == "  6; plainrl 2.0x"
 
 
 def test_scores(drawn, tmp_path):
@@ -744,7 +748,10 @@ def test_aggregate(drawn, monkeypatch, tmp_path, capsys):
     plot.draw_aggregate(tmp_path / "y", [row for row in rows if row.seed < 5], SCORE, [], given)
     assert files == ["x_profile.png"]
     plot.draw_aggregate(tmp_path / "z", rows + rows_of({"rpo": [1.0, 2]}), SCORE, [], given)
-    assert "rpo is not in z_aggregate: seeds E-v1 2, F-v1 0" in capsys.readouterr().err
+    assert (
+        "rpo is not in z_aggregate: its numbers of seeds differ (E-v1 2, F-v1 0)"
+        in capsys.readouterr().err
+    )
 
 
 def test_files(call, tmp_path):
@@ -837,7 +844,10 @@ def test_run_folders_one_by_one(call, tmp_path):
     assert call(*pattern, "--output", "a", cwd=tmp_path)[0] == 0  # rpo was not asked for
     assert call(runs, "--exp-names", "ppo", "--output", "c", cwd=tmp_path)[0] == 0  # nor .old
     status, _, err = call(*sorted(map(str, runs.glob("E*"))), "--output", "b", cwd=tmp_path)
-    assert status == 1 and "rpo on E-v1 with seed 3 is not there as a sweep declared it" in err
+    assert (
+        status == 1
+        and "rpo on E-v1 with seed 3 is declared in sweep.json, but there is no such run" in err
+    )
     assert err.count("declared") == 1
 
 
@@ -858,8 +868,8 @@ def test_incomplete(case, call, tmp_path):
         assert (status, out, [path.name for path in tmp_path.iterdir()]) == (1, "", ["runs"])
     line = {
         "unfinished": "rpo on E-v1 with seed 2 is not finished",
-        "seeds": f"rpo on E-v1 has no {SCORE} of seeds 2",
-        "declared": "broken on E-v1 with seed 1 is not there as a sweep declared it (sweep.json)",
+        "seeds": f"rpo on E-v1 has no {SCORE} for seeds 2",
+        "declared": "broken on E-v1 with seed 1 is declared in sweep.json, but there is no such run",
     }[case]
     assert line in err and "--allow-incomplete" in err
     flags = ("--export", "results/set.csv", "--allow-incomplete", "--page")
@@ -882,7 +892,7 @@ def test_another_text_than_declared(call, tmp_path):
     run = {"exp_name": "ppo", "env_id": "E-v1", "seed": 2, "script": "algos/ppo.py"}
     run["sha256"] = hashlib.sha256(b"text 1").hexdigest()
     (runs / "sweep.json").write_text(json.dumps({"runs": [run]}))
-    line = "ppo on E-v1 with seed 2 is of another text than sweep.json says"
+    line = "ppo on E-v1 with seed 2 used a different version of its script than sweep.json records"
     status, out, err = call("runs", cwd=tmp_path)
     assert (status, out) == (1, "") and line in err
     flags = ("--export", "results/set.csv", "--allow-incomplete")
@@ -909,7 +919,8 @@ def test_what_a_declared_run_may_differ_in(call, tmp_path):
     status, _, err = call("runs", cwd=tmp_path)
     assert (
         status == 1
-        and "ppo-gamma=0.8 on E-v1 with seed 1 is not there as a sweep declared it" in err
+        and "ppo-gamma=0.8 on E-v1 with seed 1 is declared in sweep.json, but there is no such run"
+        in err
     )
     (runs / "sweep.json").write_text(
         json.dumps({"runs": [json.loads(text)["runs"][0] | {"args": None}]})
@@ -925,7 +936,8 @@ def test_each_folder_lacks_its_own(call, tmp_path):
     status, _, err = call("a", "b", cwd=tmp_path)
     assert status == 1
     assert all(
-        f"ppo-gamma={gamma} on E-v1 with seed 1 is not there as a sweep declared it" in err
+        f"ppo-gamma={gamma} on E-v1 with seed 1 is declared in sweep.json, but there is no such run"
+        in err
         for gamma in (0.1, 0.2)
     )
 
@@ -939,7 +951,10 @@ def test_other_environments_are_drawn(call, tmp_path):
     make_run(runs, "ppo", seed=2)
     declare(runs, ("ppo", "F-v1", 1), ("ppo", "F-v1", 2))
     status, out, err = call("runs", cwd=tmp_path)
-    assert status == 1 and "ppo on F-v1 with seed 2 is not there as a sweep declared it" in err
+    assert (
+        status == 1
+        and "ppo on F-v1 with seed 2 is declared in sweep.json, but there is no such run" in err
+    )
     assert "| E-v1 | ppo | 2 |" in out and "F-v1" not in out and "Incomplete" not in out
     shutil.rmtree(tmp_path / "curves")
     flags = ("--export", "results/set.csv", "--allow-incomplete", "--output", "x")
@@ -976,30 +991,42 @@ def test_all_inputs_are_checked_first(call, tmp_path):
         (["empty"], "no run folder in empty"),
         (
             ["text.csv"],
-            "text.csv is no CSV with the columns exp_name,env_id,seed,step,metric,value,",
+            "text.csv is not a CSV file with the columns exp_name,env_id,seed,step,metric,value,",
         ),
         (["runs", "--bins", "1"], "--bins must be at least 2"),
-        (["runs", "--exp-names", "ppo", "sac"], "runs has no sac (--exp-names)"),
-        (["runs", "--statistic", "iqm"], "--statistic iqm cuts nothing off 1 seeds"),
+        (["runs", "--exp-names", "ppo", "sac"], "--exp-names: runs has no sac"),
+        (
+            ["runs", "--statistic", "iqm"],
+            "--statistic iqm needs at least 4 seeds, not 1; use --statistic mean",
+        ),
         (["number.csv"], "number.csv, line 2: seed, step and value must be numbers"),
         (["runs", "--export", "empty"], "--export empty is a folder"),
         (["runs", "--output", "text.csv"], "--output text.csv is a file"),
         (["runs", "--output", "/proc/curves"], "/proc/curves cannot be written"),
-        (["text.csv", "--export", "a.csv"], "--export takes run folders"),
-        (["broken"], "summary.json is not a run's summary"),
-        (["binary.csv"], "binary.csv is no CSV"),
-        (["runs", "--labels", "ppo"], "--labels ppo: write exp_name=Name"),
-        (["runs", "--labels", "pp=x"], "--labels pp=x: no run is of pp, but of ppo"),
-        (["runs", "--figure", "a.txt"], "--figure a.txt: name a file that ends in .png"),
-        (["runs", "--figure", "no/a.png"], "--figure no/a.png: there is no folder"),
+        (["text.csv", "--export", "a.csv"], "--export needs run folders"),
+        (["broken"], "summary.json is not the summary of a run"),
+        (["binary.csv"], "binary.csv is not a CSV file"),
+        (["runs", "--labels", "ppo"], "--labels ppo has no =; give exp_name=Name"),
+        (
+            ["runs", "--labels", "pp=x"],
+            "--labels pp=x: pp is unknown: the runs have the exp_names ppo",
+        ),
+        (["runs", "--figure", "a.txt"], "--figure a.txt: give a file name that ends in .png"),
+        (["runs", "--figure", "no/a.png"], "no does not exist; create it first"),
         (["runs", "--figure", "dir.png"], "--figure dir.png is a folder"),
         (["runs", "--export", "text.csv/a.csv"], "text.csv cannot be written: Not a directory"),
-        (["set/results/a.csv"], "labels.csv has no columns exp_name and label"),
-        (["runs", "--normalise", "text.csv"], "text.csv is no CSV with the columns env_id,random,"),
-        (["runs", "--normalise", "scales.csv"], "--normalise scales.csv has no E-v1"),
-        (["runs", "--normalise", "same.csv"], "random and reference of E-v1 must be two numbers"),
-        (["runs", "--baseline", "ppoo"], "no run is of ppoo (--baseline), but of ppo"),
-        (["runs", "--figure", "a.png", "--metric", "none"], "runs has no none"),
+        (["set/results/a.csv"], "labels.csv needs an exp_name and a label"),
+        (
+            ["runs", "--normalise", "text.csv"],
+            "text.csv is not a CSV file with the columns env_id,random,",
+        ),
+        (["runs", "--normalise", "scales.csv"], "--normalise scales.csv has no row for E-v1"),
+        (["runs", "--normalise", "same.csv"], "reference of E-v1 must be different numbers"),
+        (
+            ["runs", "--baseline", "ppoo"],
+            "--baseline ppoo is unknown: the runs have the exp_names ppo",
+        ),
+        (["runs", "--figure", "a.png", "--metric", "none"], "--metric none is not in runs"),
     ],
 )
 def test_bad_input(flags, words, call, tmp_path):
@@ -1059,10 +1086,11 @@ def test_one_algorithm_alone_has_several_colours():
     """Would break: variants that only their dashes tell apart."""
     names = ["ppo_penalty", "ppo_penalty-a", "ppo_penalty-b"]
     colours = {
-        tuple(np.ravel(look["color"])) for look in plot.looks(names, plot.Options(())).values()
+        tuple(np.ravel(look["color"]))
+        for look in plot.line_styles(names, plot.Options(())).values()
     }
     assert len(colours) == 3 and any(isinstance(c[0], str) for c in colours)
-    both = plot.looks([*names, "ppo_continuous"], plot.Options(()))
+    both = plot.line_styles([*names, "ppo_continuous"], plot.Options(()))
     assert not any(isinstance(look["color"], str) for look in both.values())  # shades of two
 
 

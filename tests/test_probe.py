@@ -170,10 +170,12 @@ def test_flags_of_the_file(probed, tmp_path):
     for words in (["--freezing"], ["--gamma", "2"]):
         status, out, err = probed(*flags, "--", *words)
         assert (status, out, len(err.splitlines())) == (2, "", 1)
-        assert "mine.py does not take the flags: " in err and words[0] in err
+        assert "mine.py does not accept the flags: " in err and words[0] in err
 
 
-@pytest.mark.parametrize(("name", "words"), [("", "is a folder"), ("text.md", "is no Python file")])
+@pytest.mark.parametrize(
+    ("name", "words"), [("", "is a folder"), ("text.md", "is not a Python file")]
+)
 def test_what_is_no_python_file(name, words, probed, tmp_path):
     """Would break: a folder that "does not exist", an error of importlib."""
     (tmp_path / "text.md").touch()

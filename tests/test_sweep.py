@@ -78,7 +78,7 @@ def main(args):
             print("\\n".join(f"line {number}" for number in range(30)))
             raise RuntimeError("this is the cause")
         if args.refuse == args.seed and step > 1:
-            raise SystemExit("non-finite numbers before step 2")
+            raise SystemExit("NaN or infinity in the loss before step 2")
         while args.hang == args.seed:
             time.sleep(1)
     if not args.lie:
@@ -212,38 +212,48 @@ BAD = [
         "fake.py",
         {},
         ["--rpo-alpha", "1"],
-        "fake.py does not take the flags: Unrecognized options: --rpo-alpha",
+        "fake.py does not accept the flags: Unrecognized options: --rpo-alpha",
     ),
-    ("fake.py", {}, ["--lr", "much"], "fake.py does not take the flags: Error parsing --lr"),
+    ("fake.py", {}, ["--lr", "much"], "fake.py does not accept the flags: Error parsing --lr"),
     ("fake.py", {"grid": ("rpo-alpha=1,2",)}, [], "--rpo-alpha"),
-    ("fake.py", {"grid": ("lr=1,2",)}, ["--lr", "3"], "--lr is in --grid and behind -- as well"),
+    (
+        "fake.py",
+        {"grid": ("lr=1,2",)},
+        ["--lr", "3"],
+        "--lr is in --grid and after --; remove one of them",
+    ),
     (
         "fake.py",
         {"grid": ("tail=True,False",)},
         ["--no-tail"],
-        "--tail is in --grid and behind -- as well",
+        "--tail is in --grid and after --; remove one of them",
     ),
-    ("fake.py", {"seeds": ("1-3", "10-5")}, [], "--seeds 1-3 10-5 holds an empty range"),
+    ("fake.py", {"seeds": ("1-3", "10-5")}, [], "--seeds 1-3 10-5: 10-5 is an empty range"),
     ("fake.py", {"grid": ("lr=1,much",)}, [], "--lr"),
-    ("fake.py", {"grid": ("lr=1", "lr=2")}, [], "--grid lr=1 lr=2: a name twice; give NAME=v1,v2"),
+    (
+        "fake.py",
+        {"grid": ("lr=1", "lr=2")},
+        [],
+        "--grid lr=1 lr=2 has a name twice; give all its values as NAME=v1,v2",
+    ),
     ("fake.py", {"grid": ("tail=1",)}, [], "--grid tail"),
     ("fake.py", {"grid": ("lr",)}, [], "--grid lr"),
-    ("fake.py", {"grid": ("seed=1,2",)}, [], "--seed is for the sweep"),
-    ("fake.py", {}, ["--exp_name=x"], "--exp-name is for the sweep"),
+    ("fake.py", {"grid": ("seed=1,2",)}, [], "--seed is set by the sweep"),
+    ("fake.py", {}, ["--exp_name=x"], "--exp-name is set by the sweep"),
     ("fake.py", {"seeds": ("one",)}, [], "--seeds one"),
     ("fake.py", {"seeds": ("3-1",)}, [], "--seeds 3-1"),
     ("fake.py", {"tag": "a/b"}, [], "--tag a/b"),
     ("fake.py", {"workers": -1}, [], "--workers must be at least 0"),
-    ("fake.py", {"workers": 0, "slurm": 2}, [], "--slurm: say how many --workers"),
+    ("fake.py", {"workers": 0, "slurm": 2}, [], "--slurm 2 needs --workers"),
     ("fake.py", {"num_gpus": -1.0}, [], "--num-gpus must be at least 0, not -1.0"),
     ("fake.py", {"jobs": Path("binary")}, [], "--jobs binary cannot be read (UnicodeDecodeError"),
     ("fake.py", {"jobs": Path(".")}, [], "--jobs . cannot be read (IsADirectoryError"),
     ("fake.py", {"launcher": "'"}, [], "--launcher ': No closing quotation"),
-    ("fake.py", {}, ["--seeds", "1-3"], "--seeds, 1-3; what is not for the runs goes before --"),
-    ("fake.py", {"device": "cuda"}, [], "--device cuda is not there; take --device cpu"),
-    ("fake.py", {"grid": ("device=cpu,cuda",)}, [], "--device cuda is not there"),
+    ("fake.py", {}, ["--seeds", "1-3"], "--seeds, 1-3; flags of the sweep belong before --"),
+    ("fake.py", {"device": "cuda"}, [], "--device cuda is not available; use --device cpu"),
+    ("fake.py", {"grid": ("device=cpu,cuda",)}, [], "--device cuda is not available"),
     (Path(), {}, [], ". is a folder; name a Python file"),
-    ("text.md", {}, [], "text.md is no Python file"),
+    ("text.md", {}, [], "text.md is not a Python file"),
     ("fake.py", {"env_ids": ()}, [], "nothing to run"),
     ("fake.py", {"ray": "127.0.0.1:9"}, [], "--ray 127.0.0.1:9 cannot be used"),
     (ALGOS / "ppo_continuous.py", {"env_ids": ("Pendlum-v1",)}, [], "--env-id Pendlum-v1"),
@@ -269,8 +279,8 @@ def test_bad_input(folder, capsys, script, more, common, words):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--lr 0.1", "no flag --lr here: what is for the runs goes behind --"),
-        ("--env-id Toy", "no flag --env-id here: is it --env-ids?"),
+        ("--lr 0.1", "unknown flag --lr: flags of the runs belong after --"),
+        ("--env-id Toy", "unknown flag --env-id: did you mean --env-ids?"),
     ],
 )
 def test_flags_on_the_wrong_side(monkeypatch, capsys, words, said):
@@ -482,8 +492,8 @@ def test_runs_that_outlive_their_sweep(folder):
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     output = finish(start(flags))
-    assert "waiting for 2 runs that another sweep has at work" in output
-    assert output.count("done after 0 s: by another sweep") == 2
+    assert "waiting for 2 runs that another sweep is executing" in output
+    assert output.count("done after 0 s: finished by another sweep") == 2
     assert Counter(line.split()[2] for line in journal()) == {"start": 2, "end": 2}
 
 
@@ -529,7 +539,7 @@ def test_retries(folder, retries):
 def test_what_is_not_tried_twice(folder):
     """Would break: hours spent on a run that says itself that it cannot go on."""
     output = finish(start("--env-ids Toy --seeds 1-2 -- --refuse 2 --steps 3"), 1)
-    assert "exit status 1: non-finite numbers before step 2" in output
+    assert "exit status 1: NaN or infinity in the loss before step 2" in output
     assert [line.split()[1:3] for line in journal() if line.split()[1] == "2"] == [["2", "start"]]
     text = FAKE.replace(
         '    say(args, "resume"', '    say(args, "x"); sys.exit(2)\n    say(args, "resume"'
@@ -575,7 +585,7 @@ def test_what_another_sweep_has_given_up(folder):
         os.utime(log, (begun + 1, begun + 1))
     taken = [sweep.take(jobs, Path("runs"), [], threading.Lock(), begun) for _ in range(4)]
     assert [found[0].args["seed"] for found in taken[:3]] == [2, 3, 4] and taken[3] is None
-    assert (jobs[0].state, jobs[0].outcome) == ("failed", "in another sweep")
+    assert (jobs[0].state, jobs[0].outcome) == ("failed", "failed in another sweep")
     again = sweep.expand(options("fake.py"), [])
     job, held = sweep.take(again, Path("runs"), [], threading.Lock(), begun + 2)  # begun since
     for _, descriptor in (*taken[:3], (job, held)):
@@ -602,9 +612,13 @@ def test_report_of_a_hang(folder, monkeypatch, capsys):
     monkeypatch.setattr(sweep.signal, "signal", lambda *_: None)
     sweep.main(options("fake.py", timeout=0.03), ["--hang", "1"])
     output = capsys.readouterr().out
-    assert "FAILED fake.py on Toy, seed 1: no end after 0.03 minutes (--timeout)" in output
+    assert "FAILED fake.py on Toy, seed 1: stopped by --timeout after 0.03 minutes" in output
     assert re.search("Toy__fake__1 failed after [1-9]", output)
-    assert Path("runs/logs/Toy__fake__1.log").read_text().endswith("(--timeout)\n")
+    assert (
+        Path("runs/logs/Toy__fake__1.log")
+        .read_text()
+        .endswith("= failed: stopped by --timeout after 0.03 minutes\n")
+    )
 
 
 def test_an_end_after_the_timeout(folder, monkeypatch, capsys):
@@ -702,7 +716,7 @@ def test_edited_script(folder):
     Path("fake.py").write_text(FAKE + "# another program\n")
     assert "start" in finish(start("--env-ids Toy --dry-run -- --steps 3")).split()[0]
     output = finish(start(flags))
-    said = "2 runs of another text of their script move to .old and are run anew"
+    said = "2 runs of another version of their script move to .old and are run again"
     assert said in output and "2 runs: 0 done before, 2 now" in output
     assert (Path("runs/.old") / old.name / "summary.json").exists()
     assert (Path("runs/.old") / half.name / "checkpoint.pt").exists()
@@ -718,7 +732,7 @@ def test_edited_while_it_runs(folder):
     wait_for(journal)
     Path("fake.py").write_text(FAKE + "# another program\n")
     output = finish(process, 1)
-    assert "seed 2: the script was edited while the sweep was at work" in output
+    assert "seed 2: the script was edited during the sweep" in output
 
 
 def test_texts_are_not_averaged(folder):
@@ -730,7 +744,7 @@ def test_texts_are_not_averaged(folder):
     declare(seeds="1-3", env_ids=("E", "F"))  # and the sweep is killed before F is done
     for seed in (1, 2, 3):
         shutil.copy("fake.py", runs["E", seed])
-    why = "is of another text than sweep.json says"
+    why = "used a different version of its script than sweep.json records"
     assert refusals() == [f"fake on F with seed {seed} {why}" for seed in (1, 2, 3)]
     rows, _ = results.read_folders([Path("runs")])
     assert {row[1] for row in rows if row.metric != "missing"} == {"E"}
@@ -749,7 +763,7 @@ def test_texts_are_told(folder, capsys, manifest):
             finished(str(seed), seed)
         if manifest:
             declare(seeds="{}-{}".format(*seeds))
-        told = "" if 1 in seeds else "fake on Toy is of 2 texts of its script: seeds 1 2; 3 4\n"
+        told = "" if 1 in seeds else "fake on Toy mixes 2 versions of its script: seeds 1 2; 3 4\n"
         assert refusals() == [] and capsys.readouterr().err.partition(": ")[2] == told
 
 
@@ -759,7 +773,7 @@ def test_older_run_of_other_flags(folder, capsys):
     finished("old", track=True)
     declare("--lr", "0.2")
     assert refusals() == [
-        "fake-lr=0.2 on Toy with seed 1 is not there as a sweep declared it (sweep.json)"
+        "fake-lr=0.2 on Toy with seed 1 is declared in sweep.json, but there is no such run"
     ]
     assert sweep.main(options("fake.py", dry_run=True), ["--lr", "0.2"]) == 0
     assert capsys.readouterr().out.startswith("start")
@@ -795,9 +809,9 @@ def test_edited_between_two_attempts(folder):
     process = start("--env-ids Toy -- --crash 1 --steps 6 --delay 0.5")
     wait_for(lambda: list(Path("runs").glob("*/checkpoint.pt")))
     Path("fake.py").write_text(FAKE.replace("raise RuntimeError", "str"))  # the fault is cured
-    assert "the script was edited while the sweep was at work" in finish(process, 1)
+    assert "the script was edited during the sweep" in finish(process, 1)
     output = finish(start("--env-ids Toy -- --crash 1 --steps 6 --delay 0.5"))
-    assert "1 runs of another text of their script" in output and "1 now" in output
+    assert "1 runs of another version of their script" in output and "1 now" in output
     assert [line.split()[2] for line in journal()] == ["start", "start", "end"]
 
 
@@ -811,7 +825,7 @@ def test_a_copy_that_need_not_be_what_ran(folder):
     time.sleep(0.5)
     Path("fake.py").write_text(FAKE)
     assert "the script was edited" in finish(process, 1)
-    assert "1 runs of another text" in finish(start("--env-ids Toy"))
+    assert "1 runs of another version" in finish(start("--env-ids Toy"))
 
 
 def test_locks_outlive_the_logs(folder):
@@ -893,10 +907,10 @@ def test_jobs_from_a_file_and_a_pipe(folder):
         ("--scripts 'fake.py --env-ids Toy", "line 1: No closing quotation"),
         ("\n--scripts fake.py", "line 2: give --scripts and --env-ids"),
         ("--scripts fake.py --env-ids Toy --workers 3", "line 1"),
-        ("--scripts fake.py --env-ids Toy -- --no-such 1", "fake.py does not take the flags"),
+        ("--scripts fake.py --env-ids Toy -- --no-such 1", "fake.py does not accept the flags"),
         ("--scripts fake.py --env-ids Toy\n--scripts fake.py --env-ids Toy -- --lr 3", "give one of them a --tag"),
         ("--scripts fake.py --env-ids Toy\n--scripts fake.py --env-ids Toy --launcher env", "give one of them a --tag"),
-        ("--scripts fake.py --env-ids Toy --launcher 'nowhere -n 2'", "there is no program nowhere"),
+        ("--scripts fake.py --env-ids Toy --launcher 'nowhere -n 2'", "the program nowhere does not exist"),
     ],
 )  # fmt: skip
 def test_bad_lines(folder, capsys, lines, words):
@@ -918,7 +932,7 @@ def test_launcher(folder, capsys):
     assert f"env FROM=launcher {sys.executable} -W ignore fake.py --exp-name" in log.read_text()
     with pytest.raises(SystemExit):
         sweep.main(options("fake.py", launcher=launcher, ray="local"), [])
-    assert "--launcher: not with --ray" in capsys.readouterr().err
+    assert "--launcher cannot be used with --ray" in capsys.readouterr().err
 
 
 def test_a_folder_of_somebody_else(folder, monkeypatch):
@@ -999,7 +1013,10 @@ def test_slurm_array(folder, monkeypatch, capsys):
     tasks = sorted(Path("runs/logs/slurm").glob("42_*_submitted.pkl"))
     assert len(tasks) == 3
     wrong = subprocess.run([*line, "--tag", "x"], input=jobs, text=True, capture_output=True)
-    assert wrong.returncode == 2 and "--tag: write it on the lines of --jobs" in wrong.stderr
+    assert (
+        wrong.returncode == 2
+        and "--tag has no effect with --jobs; write it on the lines of --jobs" in wrong.stderr
+    )
     again = subprocess.run(line, input=f"\n{jobs}", text=True)
     assert again.returncode == 0 and len(list(Path("runs/logs/slurm").glob("jobs-*"))) == 2
     sweep.main(sweep.Options(status=True), [])
@@ -1196,7 +1213,7 @@ def test_on_ray(folder, cluster, monkeypatch):
     assert not list(Path("runs").rglob("*.tmp"))
 
     output = finish(start(f"--timeout 0.03 {toy} --lr 3 --delay 9"), 1)
-    assert output.count("no end after 0.03 minutes (--timeout)") == 4
+    assert output.count("stopped by --timeout after 0.03 minutes") == 4
 
 
 def test_flags_of_the_algorithms_fit(folder):

@@ -93,7 +93,7 @@ def main(args):
         (folder / "aside").write_text(str(step))
         os.replace(folder / "aside", folder / "checkpoint.pt")
         if args.lr >= args.crash:
-            sys.exit("non-finite numbers")
+            sys.exit("NaN or infinity")
     run |= {"eval_return_mean": score, "eval_returns": [score], "global_step": step}
     (folder / "summary.json").write_text(json.dumps(run))
     say(args, "end", step)
@@ -195,22 +195,22 @@ BAD = [
     ({"space": ("lr=log(0,1)",)}, [], "log needs numbers above 0"),
     ({"space": ("lr=uniform(1,0)",)}, [], "the first number must be below the second"),
     ({"space": ("lr=uniform(0,inf)",)}, [], "the first number must be below the second"),
-    ({"space": ("lr=choice(1)",)}, [], "a choice needs several values"),
+    ({"space": ("lr=choice(1)",)}, [], "a choice needs several different values"),
     ({"space": ("rate=log(1,2)",)}, [], "fake.py has no --rate"),
     ({"space": ("lr=log(1,2)", "lr=int(1,2)")}, [], "--space has --lr twice"),
-    ({"space": ("epochs=uniform(1,9)",)}, [], "fake.py does not take the flags: Error parsing --epochs"),
-    ({"space": ("lr=choice(0.1,much)",)}, [], "fake.py does not take the flags: Error parsing --lr"),
-    ({"space": ("tail=choice(0,1)",)}, [], "fake.py takes True or False"),
-    ({"space": ("tail=int(0,1)",)}, [], "fake.py does not take the flags"),
-    ({"space": ("seed=int(1,9)",)}, [], "--seed is for the tuner to set"),
-    ({}, ["--lr", "0.1"], "--lr is in --space and behind -- as well"),
-    ({}, ["--no-tail"], "--tail is in --space and behind -- as well"),
-    ({}, ["--no-such", "1"], "fake.py does not take the flags: Unrecognized options: --no-such"),
+    ({"space": ("epochs=uniform(1,9)",)}, [], "fake.py does not accept the flags: Error parsing --epochs"),
+    ({"space": ("lr=choice(0.1,much)",)}, [], "fake.py does not accept the flags: Error parsing --lr"),
+    ({"space": ("tail=choice(0,1)",)}, [], "fake.py accepts only True and False"),
+    ({"space": ("tail=int(0,1)",)}, [], "fake.py does not accept the flags"),
+    ({"space": ("seed=int(1,9)",)}, [], "--seed is set by the tuner"),
+    ({}, ["--lr", "0.1"], "--lr is in --space and after --; remove one of them"),
+    ({}, ["--no-tail"], "--tail is in --space and after --; remove one of them"),
+    ({}, ["--no-such", "1"], "fake.py does not accept the flags: Unrecognized options: --no-such"),
     ({"space": ()}, [], "give --space"),
     ({"script": Path("gone.py")}, [], "gone.py does not exist"),
     ({"script": None}, [], "give --script and --env-ids"),
     ({"env_ids": ()}, [], "give --script and --env-ids"),
-    ({"env_ids": ("Easy", "Hard")}, [], "Easy Hard has no scale: give --scales ENV_ID=LOW,HIGH"),
+    ({"env_ids": ("Easy", "Hard")}, [], "Easy Hard has no scale; give --scales ENV_ID=LOW,HIGH"),
     ({"scales": ("Hard=1,1",)}, [], "--scales Hard=1,1: give ENV_ID=LOW,HIGH"),
     ({"scales": ("Hard=2,1",)}, [], "LOW below HIGH"),  # else the worst would be called the best
     ({"scales": ("Other=1,2",)}, [], "--scales Other=1,2"),
@@ -218,8 +218,8 @@ BAD = [
     ({"trials": 0}, [], "--trials must be at least 1, not 0"),
     ({"workers": 0}, [], "--workers must be at least 1"),
     ({"warmup": -1}, [], "--warmup must be at least 0, not -1"),
-    ({"device": "cuda"}, [], "--device cuda is not there; take --device cpu"),
-    ({}, ["--trials", "3"], "--trials, 3; what is not for the runs goes before --"),
+    ({"device": "cuda"}, [], "--device cuda is not available; use --device cpu"),
+    ({}, ["--trials", "3"], "--trials, 3; flags of the sweep belong before --"),
     ({"ray": "127.0.0.1:9"}, [], "--ray 127.0.0.1:9 cannot be used"),
     ({"retest": ("7",)}, [], "--retest: there is no study in st"),
     ({"study": Path("fake.py/st")}, [], "--study fake.py/st cannot be written to"),
@@ -244,7 +244,7 @@ def test_retest_of_other_flags(folder, capsys, monkeypatch):
     monkeypatch.setattr(report, "read_folders", lambda folders: (rows, []))
     with pytest.raises(SystemExit):
         report.write_retest(options(), SimpleNamespace(number=3), {"Easy": (0, 1)}, [11])
-    assert "was --device another before?" in capsys.readouterr().err
+    assert "Was another --device used before?" in capsys.readouterr().err
 
 
 def test_what_a_study_is(folder, capsys, monkeypatch):
@@ -252,17 +252,20 @@ def test_what_a_study_is(folder, capsys, monkeypatch):
     study; a traceback in place of what to install."""
     with pytest.raises(SystemExit):
         tune.main(options(trials=1, statistic="iqm", study=Path("few")), [])
-    assert "--statistic iqm: of" in capsys.readouterr().err and not Path("few").exists()
+    assert (
+        "--statistic iqm is the mean for 1 runs" in capsys.readouterr().err
+        and not Path("few").exists()
+    )
     tune.main(options(trials=1), [])
     other = {"scales": ("Hard=0,2",), "seeds": ("1-2",), "space": SPACE[:2], "statistic": "iqm"}
     for name, value in other.items():
         with pytest.raises(SystemExit):
             tune.main(options(trials=1, **{name: value}), [])
-        assert f"made with another {name}; take another folder" in capsys.readouterr().err
+        assert f"made with another {name}; use another folder" in capsys.readouterr().err
     held = sweep.hold(Path("st/study.lock"))
     with pytest.raises(SystemExit):
         tune.main(options(script=None, env_ids=(), space=()), [])
-    assert "another tuner has --study st at work" in capsys.readouterr().err
+    assert "--study st is in use by another tune.py" in capsys.readouterr().err
     os.close(held)
     alone = {"script": None, "env_ids": (), "space": (), "scales": ()}
     for name, value in (other | {"seeds": ("3",), "env_ids": ("Easy",)}).items():
@@ -272,7 +275,7 @@ def test_what_a_study_is(folder, capsys, monkeypatch):
     Path("fake.py").write_text(FAKE + "# another program")
     with pytest.raises(SystemExit):
         tune.main(options(trials=1), [])
-    assert "made with another text of the script" in capsys.readouterr().err
+    assert "made with another version of the script" in capsys.readouterr().err
     Path("st/study.db").write_text("no database")
     with pytest.raises(SystemExit):
         tune.main(options(trials=1), [])
@@ -321,22 +324,26 @@ def test_points(folder):
     assert progress.mean_returns(jobs, [0.0, 0.5, 1.0, 0.7], scales) == {"Easy": 3.0, "Hard": 0.6}
 
 
-def test_behind(folder):
+def test_below_median(folder):
     """Would break: a good trial that is pruned, or one that is compared with another point or with pruned trials."""
     module = plan.module_of(Path("fake.py"))
     searched = space.read_space(options(), module, [])
     tuner = tune.Tuner(options(startup=3), [], b"", searched, {})
     tuner.study = optuna.create_study(direction="maximize")
     for value in (0.1, 0.2, 0.6):
-        assert not tuner.behind(4, -9.0)
+        assert not tuner.below_median(4, -9.0)
         known = {2: 5.0, 4: value}
         tuner.study.add_trial(create_trial(value=value, intermediate_values=known))
         state = TrialState.PRUNED
         tuner.study.add_trial(create_trial(state=state, intermediate_values={4: 9.0}))
-    assert tuner.behind(4, 0.19) and not tuner.behind(4, 0.2)
-    assert tuner.behind(2, 0.2) and not tuner.behind(1, -9.0) and not tuner.behind(5, -9.0)
+    assert tuner.below_median(4, 0.19) and not tuner.below_median(4, 0.2)
+    assert (
+        tuner.below_median(2, 0.2)
+        and not tuner.below_median(1, -9.0)
+        and not tuner.below_median(5, -9.0)
+    )
     tuner.options.prune = False
-    assert not tuner.behind(4, 0.19)
+    assert not tuner.below_median(4, 0.19)
 
 
 def test_pruned(folder, capsys):
@@ -355,7 +362,7 @@ def test_pruned(folder, capsys):
         assert trial.state == TrialState.PRUNED and "failed" not in trial.user_attrs
     output = capsys.readouterr().out
     assert "trial 2 pruned at point 2 of 8" in output
-    assert "3 trials: 1 complete, 2 pruned, 0 failed, 0 not done" in output
+    assert "3 trials: 1 complete, 2 pruned, 0 failed, 0 not finished" in output
     assert "No trial is better than the defaults (trial 0), which score 0.515" in report_text()
 
 
@@ -391,7 +398,7 @@ def test_killed_five_times(folder):
             assert drawn.get(trial.number, {}).items() <= trial.params.items()
             drawn[trial.number] = trial.params
     assert any(trial.state == TrialState.RUNNING for trial in trials())
-    assert "6 trials: 6 complete, 0 pruned, 0 failed, 0 not done" in finish(start(whole))
+    assert "6 trials: 6 complete, 0 pruned, 0 failed, 0 not finished" in finish(start(whole))
     done = trials()
     assert [trial.number for trial in done] == list(range(6))
     assert all(drawn[trial.number] == trial.params for trial in done if trial.number in drawn)
@@ -418,7 +425,7 @@ def test_stopped(folder, number):
     wait_for(lambda: list(Path("st").glob("*/*/checkpoint.pt")), process)
     process.send_signal(number)
     output = finish(process, 128 + number)
-    assert "stopped; the same command goes on from here" in output and "Traceback" not in output
+    assert "stopped; the same command continues the study" in output and "Traceback" not in output
     assert [line[3] for line in journal()] == ["start", "stopped"]
     assert [trial.state for trial in trials()] == [TrialState.WAITING]
     tune.main(options(script=None, env_ids=(), space=(), trials=1), [])
@@ -439,9 +446,9 @@ def test_report_and_retest(folder, capsys, monkeypatch):
     complete = [trial for trial in done if trial.state == TrialState.COMPLETE]
     best = max(complete, key=lambda trial: trial.value)
     text, count = report_text(), f"{len(complete)} complete, 0 pruned, {len(failed)} failed"
-    assert f"10 trials: {count}, 0 not done" in text
+    assert f"10 trials: {count}, 0 not finished" in text
     reasons = " ".join(trial.user_attrs["failed"] for trial in failed)
-    assert "--epochs 7 needs --tail" in reasons and "non-finite numbers" in reasons
+    assert "--epochs 7 needs --tail" in reasons and "NaN or infinity" in reasons
     for trial in failed:
         broken = trial.params["epochs"] == 7 and trial.params["tail"] == "False"
         assert trial.params["lr"] >= 0.9 or broken
@@ -452,7 +459,10 @@ def test_report_and_retest(folder, capsys, monkeypatch):
     wanted = best.params["lr"], best.params["epochs"], best.params["tail"] == "True"
     assert (round(args.lr, 4), args.epochs, args.tail) == (round(wanted[0], 4), *wanted[1:])
     assert args.crash == 0.9 and args.env_id == "Easy"
-    assert f"Trial {best.number} scores {best.value:.3f}, the defaults (trial 0) 0.510" in text
+    assert (
+        f"Trial {best.number} scores {best.value:.3f} and the defaults (trial 0) score 0.510"
+        in text
+    )
     assert "| 0 | 0.510 | Easy 2.51, Hard 0.51 | `the defaults` |" in text
     assert "too high by construction" in text and "Importance (PED-ANOVA" in text
     shares = report.importances_of(
@@ -467,9 +477,9 @@ def test_report_and_retest(folder, capsys, monkeypatch):
     assert (rows[0]["Easy"], rows[0]["Hard"], rows[0]["epochs"]) == ("2.51", "0.51", "4")
 
     for seeds, words in (
-        (("1-3",), "the search has seen seed 1"),
+        (("1-3",), "the search has already used seed 1"),
         (("x",), "x"),
-        (("11",), "two seeds or more"),
+        (("11",), "at least two seeds"),
     ):
         with pytest.raises(SystemExit):
             tune.main(options(script=None, env_ids=(), space=(), retest=seeds), [])
@@ -491,7 +501,9 @@ def test_defaults_that_fail(folder, capsys):
     with pytest.raises(SystemExit) as stopped:
         tune.main(options(workers=2), ["--crash", "0"])
     assert stopped.value.code == 1
-    assert "trial 0 cannot go on: Hard__fake-trial-0__1: exit status 1" in capsys.readouterr().err
+    assert (
+        "trial 0 cannot continue: Hard__fake-trial-0__1: exit status 1" in capsys.readouterr().err
+    )
     assert trials()[0].state == TrialState.WAITING
 
 
@@ -502,5 +514,5 @@ def test_edited_in_the_middle(folder, capsys):
     )
     wait_for(lambda: list(Path("st").glob("*/*/checkpoint.pt")), process)
     Path("fake.py").write_text(FAKE + "# another program")
-    assert "cannot go on" in finish(process, 1)
+    assert "cannot continue" in finish(process, 1)
     assert [trial.state for trial in trials()] == [TrialState.WAITING]

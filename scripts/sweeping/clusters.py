@@ -1,8 +1,8 @@
-"""A Ray cluster or a Slurm array for scripts/sweep.py: the same runs, on other machines.
+"""Execute the runs of scripts/sweep.py on a Ray cluster or in a Slurm array.
 
-On Ray a run is a task: the script's text and the half-done run folder go along with it, the working folder is shipped
-once by Ray's runtime environment, and what the run writes comes back at every checkpoint. On Slurm the tasks of an
-array are sweeps of their own that share the runs folder.
+On Ray each run is a task. The script and the folder of an unfinished run are sent with the task, and Ray's runtime
+environment copies the working folder once. The files that the run writes come back at every checkpoint. On Slurm each
+task of the array is a separate sweep, and all of them share the runs folder.
 """
 
 import contextlib
@@ -21,6 +21,8 @@ from pathlib import Path
 
 from common import check, commit_of, one_line
 
+from sweeping.plan import TIMED_OUT
+
 
 def run_on_node(
     script: str,
@@ -30,16 +32,19 @@ def run_on_node(
     files: dict[str, bytes],
     variables: dict[str, str],
 ):
-    """The task on a node: the script as a process in Ray's copy of the working folder. Yields (exit status, new output,
-    {path in the runs folder: content} of changed files) at every checkpoint, then without a status, and at the end. If
-    the sweep stops or dies, Ray interrupts this and what came after the last checkpoint is lost."""
+    """The task on a node: execute the script as a process in Ray's copy of the working folder.
+
+    Yields (exit status, new output, {path in the runs folder: content} of changed files) at every checkpoint and at the
+    end. The exit status is None until the end. If the sweep stops or dies, Ray interrupts this task, and everything
+    after the last checkpoint is lost.
+    """
     with tempfile.TemporaryDirectory(prefix="sweep-") as home:
         runs_dir, log, sent = Path(home, "runs"), Path(home, "log"), {}
 
         def changed() -> dict[str, bytes]:
             new = {}
             for file in runs_dir.rglob("*"):
-                with contextlib.suppress(FileNotFoundError):  # a run removes files of its own
+                with contextlib.suppress(FileNotFoundError):  # the run may remove its files
                     mark = file.stat().st_mtime_ns, file.stat().st_size
                     if file.is_file() and file.suffix != ".tmp" and sent.get(file) != mark:
                         new[str(file.relative_to(runs_dir))] = file.read_bytes()
@@ -74,8 +79,11 @@ def run_on_node(
 
 
 def receive(files: dict[str, bytes], runs_dir: Path, commit: str) -> None:
-    """Put what came from a node into runs_dir file by file, each whole, in the order in which a run writes them, so
-    that a kill at any moment leaves what a killed run here would leave: curves, summary, checkpoint."""
+    """Write the files that came from a node into runs_dir, each of them atomically.
+
+    They are written in the same order as by a run: event files, summary, checkpoint. If the sweep is killed meanwhile,
+    the folder is in the same state as after a killed local run.
+    """
 
     def order(name: str) -> tuple[bool, bool]:
         return name.endswith("checkpoint.pt"), name.endswith("summary.json")
@@ -83,68 +91,72 @@ def receive(files: dict[str, bytes], runs_dir: Path, commit: str) -> None:
     for name in sorted(files, key=order):
         content, target = files[name], (runs_dir / name).resolve()
         if not target.is_relative_to(runs_dir.resolve()):
-            raise OSError(f"a node sent a file that is outside of the runs folder: {name}")
-        if target.suffix == ".json":  # the script came from this repository, but could not see that
+            raise OSError(f"a node sent a file with a path outside of the runs folder: {name}")
+        if target.suffix == ".json":  # the node has no Git repository; the commit is known here
             content = content.replace(b'"commit": "unknown"', f'"commit": "{commit}"'.encode())
         target.parent.mkdir(parents=True, exist_ok=True)
-        aside = target.with_name(f"{target.name}.tmp")
-        aside.write_bytes(content)
-        os.replace(aside, target)
+        temporary = target.with_name(f"{target.name}.tmp")
+        temporary.write_bytes(content)
+        os.replace(temporary, target)
 
 
 def shipped(path: str) -> str:
-    """A folder as a node finds it: relative to the working folder if it lies in it, else by its path, which the node
-    must have as well."""
-    folder, here = Path(path).resolve(), Path.cwd()
-    return str(folder.relative_to(here)) if folder.is_relative_to(here) else str(folder)
+    """The path of a folder on a node.
+
+    It is relative for a folder in the working folder. Any other folder must have the same path on the node.
+    """
+    folder, working = Path(path).resolve(), Path.cwd()
+    return str(folder.relative_to(working)) if folder.is_relative_to(working) else str(folder)
 
 
 def ray_runner(options, variables: dict[str, str], log_file: Callable, stop: list[int]) -> Callable:
-    """run(job, slot, resume, held) -> exit status like that of sweep.local_runner, for a Ray cluster, to which this
-    connects. `variables` are of the run's environment; log_file(name, runs_dir) is the log to write to."""
-    missing = "--ray needs a package: pip install -r requirements-cluster.txt"
+    """Connect to a Ray cluster and return a function run(job, slot, resume, held) like that of sweep.local_runner.
+
+    `variables` are the environment variables of a run; log_file(name, runs_dir) is the path of its log.
+    """
+    missing = "--ray requires a package: pip install -r requirements-cluster.txt"
     check(importlib.util.find_spec("ray"), missing)
-    os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # no tips
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # no telephone
+    os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # suppress a warning
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # send no usage statistics
     import ray
 
     def gpus_of(device: str) -> float:
         return float(device.startswith("cuda")) if options.num_gpus is None else options.num_gpus
 
     num_gpus = gpus_of(options.device)
-    leave = [f"/{shipped(str(options.runs_dir))}", ".git", ".venv", "venv", "__pycache__"]
-    along = {"working_dir": str(Path.cwd()), "excludes": leave}  # Ray refuses more than 512 MB
+    excludes = [f"/{shipped(str(options.runs_dir))}", ".git", ".venv", "venv", "__pycache__"]
+    runtime = {"working_dir": str(Path.cwd()), "excludes": excludes}  # Ray accepts at most 512 MB
     try:
-        if ":" in options.ray:  # Ray itself would try for many minutes
+        if ":" in options.ray:  # Ray itself would try to connect for many minutes
             host, port = options.ray.removeprefix("ray://").rsplit(":", 1)
             socket.create_connection((host, int(port)), timeout=10).close()
         quiet = {"log_to_driver": False, "logging_level": logging.CRITICAL}
-        ray.init(address=options.ray, runtime_env=along, ignore_reinit_error=True, **quiet)
+        ray.init(address=options.ray, runtime_env=runtime, ignore_reinit_error=True, **quiet)
     except Exception as error:
         check(False, f"--ray {options.ray} cannot be used: {one_line(error)}")
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
-    def lacking(gpus: float) -> str:
-        """Why no node can have such a run; nothing where one can."""
+    def shortage(gpus: float) -> str:
+        """Why no node can execute such a run, or "" if one can."""
         needs = {"CPU": options.num_cpus} | ({"GPU": gpus} if gpus else {})
         fits = (all(node.get(kind, 0) >= count for kind, count in needs.items()) for node in nodes)
-        small = f"no node has what a run needs, {needs}; see --num-cpus and --num-gpus"
+        small = f"no node has the resources of a run, {needs}; change --num-cpus and --num-gpus"
         return "" if any(fits) else small
 
-    check(not lacking(num_gpus), f"--ray {options.ray}: {lacking(num_gpus)}")
-    # the nodes do not have this file
+    check(not shortage(num_gpus), f"--ray {options.ray}: {shortage(num_gpus)}")
+    # The nodes do not have this file, so its functions are pickled by value.
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     own = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
 
     def run(job, slot: int, resume: Path | None, held: int) -> int:
-        files, job.state, code, told = {}, "waiting", None, False
-        # the run's own, which a line of --jobs or a grid may have given
+        files, job.state, code, cancelled = {}, "waiting", None, False
+        # A line of --jobs or a grid may have given this run a --device of its own.
         gpus = gpus_of(job.args.get("device", options.device))
-        if lacking(gpus):
-            raise OSError(lacking(gpus))
+        if shortage(gpus):
+            raise OSError(shortage(gpus))
         resources = {"num_cpus": options.num_cpus, "num_gpus": gpus, "max_retries": 0}
         task = ray.remote(run_on_node).options(**resources)
-        here = variables | ({} if gpus else {"CUDA_VISIBLE_DEVICES": ""})
+        environment = variables | ({} if gpus else {"CUDA_VISIBLE_DEVICES": ""})
         if resume:
             found = [file for file in resume.rglob("*") if file.is_file()]
             files = {str(file.relative_to(options.runs_dir)): file.read_bytes() for file in found}
@@ -152,12 +164,12 @@ def ray_runner(options, variables: dict[str, str], log_file: Callable, stop: lis
         path = {"PYTHONPATH": os.pathsep.join(paths)}
         name = resume.name if resume else ""
         commit = commit_of(job.script)
-        stream = task.remote(job.script.name, job.text, job.flags, name, files, here | path)
-        late = float("inf")
+        stream = task.remote(job.script.name, job.text, job.flags, name, files, environment | path)
+        deadline = float("inf")
         try:
             while code is None:
-                if (stop or time.monotonic() > late) and not told:
-                    told = True
+                if (stop or time.monotonic() > deadline) and not cancelled:
+                    cancelled = True
                     ray.cancel(stream)
                 if not ray.wait([stream], timeout=0.2)[0]:
                     continue
@@ -170,22 +182,22 @@ def ray_runner(options, variables: dict[str, str], log_file: Callable, stop: lis
                 receive(files, options.runs_dir, commit)
                 if job.state == "waiting":
                     job.state = "running"
-                    late = time.monotonic() + (options.timeout * 60 or float("inf"))
-        except BaseException:  # of the disk here: the run over there is not to go on unseen
+                    deadline = time.monotonic() + (options.timeout * 60 or float("inf"))
+        except BaseException:  # such as a full disk: end the run on the node as well
             ray.cancel(stream)
             raise
-        if told and code and not stop:
-            raise TimeoutError(f"no end after {options.timeout:g} minutes (--timeout)")
+        if cancelled and code and not stop:
+            raise TimeoutError(f"{TIMED_OUT} after {options.timeout:g} minutes")
         return code
 
     return run
 
 
-TASK = "PLAINRL_SWEEP_TASK"  # set in a task of the array, which is not to submit again
+TASK = "PLAINRL_SWEEP_TASK"  # set in a task of the array, so that the task does not submit another array
 
 
 class Share:
-    """A task of the array: this sweep once more, which shares the runs with the other tasks by their locks."""
+    """A task of the array: it repeats the sweep's command. Locks share the runs among the tasks."""
 
     def __init__(self, line: list[str]):
         self.line = line
@@ -194,17 +206,18 @@ class Share:
         subprocess.run(self.line, check=True, env=os.environ | {TASK: "1"})
 
     def checkpoint(self):
-        """What submitit queues again when the time of the task is over or somebody else needs its place."""
+        """What submitit puts into the queue again when the task reaches its time limit or is preempted."""
         import submitit
 
         return submitit.helpers.DelayedSubmission(self)
 
 
 def submit(options, lines: str, declare: Callable) -> int:
-    """The sweep as a Slurm array job."""
-    missing = "--slurm needs a package: pip install -r requirements-cluster.txt"
+    """Submit the sweep as a Slurm array job."""
+    missing = "--slurm requires a package: pip install -r requirements-cluster.txt"
     check(importlib.util.find_spec("submitit"), missing)
-    check(shutil.which("sbatch"), "--slurm: there is no sbatch here; submit from a login node")
+    no_slurm = "--slurm: sbatch is not available on this machine; submit from a login node"
+    check(shutil.which("sbatch"), no_slurm)
     wrong = f"--slurm-options {' '.join(options.slurm_options)}: give NAME=VALUE"
     check(all("=" in item for item in options.slurm_options), wrong)
     import submitit
@@ -228,5 +241,5 @@ def submit(options, lines: str, declare: Callable) -> int:
         number = tasks[0].job_id.partition("_")[0]
     except Exception as error:
         check(False, f"--slurm: {one_line(error)}")
-    print(f"submitted job {number}, {options.slurm} tasks; sweep.py --status shows how they get on")
+    print(f"submitted job {number}, {options.slurm} tasks; sweep.py --status shows their progress")
     return 0

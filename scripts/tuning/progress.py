@@ -1,4 +1,4 @@
-"""How far a trial of scripts/tune.py is: its score so far, at points that are the same in every trial."""
+"""The progress of a trial of scripts/tune.py: its score so far, at points that are the same in every trial."""
 
 import math
 from pathlib import Path
@@ -15,37 +15,42 @@ PARTS = 4  # points of a run at which its trial may be pruned
 
 
 def score_of(scores: list[float], statistic: str) -> float:
-    """Of the normalised scores of a trial's runs, or of those there are so far."""
+    """The score of a trial, from the normalised scores of its runs so far."""
     return float(aggregate(np.array(scores), statistic))
 
 
 def mean_returns(jobs, scores: list[float], scales: dict) -> dict[str, float]:
-    """env_id -> the mean evaluation over the seeds."""
+    """Map env_ids to the mean evaluation return over the seeds."""
     means = {}
     for env_id, (low, high) in scales.items():
-        mine = [score for job, score in zip(jobs, scores) if job.args["env_id"] == env_id]
-        means[env_id] = low + fmean(mine) * (high - low)
+        own = [score for job, score in zip(jobs, scores) if job.args["env_id"] == env_id]
+        means[env_id] = low + fmean(own) * (high - low)
     return means
 
 
 def partial_returns(run: Path, total_timesteps: int) -> list[float]:
-    """The mean training return in each part of a run that is over, but for the last part, which ends in the evaluation;
-    NaN where no episode ended."""
+    """The mean training return in each completed part of a run, or NaN if no episode ended in it.
+
+    The last part of a run is not included: its score is the evaluation.
+    """
     try:
         scalars = read_scalars(run)
-    except OSError:  # a leftover, which is being removed
+    except OSError:  # a run without a checkpoint, whose folder is being removed
         return []
     last = max((points[-1][0] for points in scalars.values() if points), default=0)
     parts = [[] for _ in range(min(PARTS - 1, last * PARTS // total_timesteps))]
     for step, _, value in scalars.get(CURVE, ()):
-        place = step * PARTS // total_timesteps
-        if place < len(parts):
-            parts[place].append(value)
+        part = step * PARTS // total_timesteps
+        if part < len(parts):
+            parts[part].append(value)
     return [fmean(values) if values else math.nan for values in parts]
 
 
 def advance(jobs, scores: list[float], folder: Path, scales: dict, statistic: str) -> dict:
-    """point -> score so far, from the run that was not over at the last look on. What is over goes to `scores`."""
+    """Map points to the score so far, from the first run that had not finished at the last call.
+
+    The scores of runs that have finished since are appended to `scores`.
+    """
     points, runs = {}, sweep.read_runs(folder)
 
     def add(point: int, values: list[float]) -> None:

@@ -1,5 +1,7 @@
-"""What a study of scripts/tune.py came to: report.md and report.png, and the best trial against the defaults on fresh
-seeds, retest.md."""
+"""The results of a study of scripts/tune.py: report.md, report.png and trials.csv.
+
+retest.md compares the best trial with the defaults on new seeds.
+"""
 
 import csv
 import math
@@ -20,43 +22,46 @@ from results import Row, finals_of, read_folders
 from tuning.progress import SCORE
 
 SHOWN = 10  # trials in the table
-ENOUGH = 10  # complete trials, below which an importance means nothing
-BIASED = """The best score of {} is the best partly by luck: **it is too high by construction**, and so is its lead over
-the defaults. Only seeds that the search has not seen say what it is worth:"""
+ENOUGH = 10  # complete trials that importances need
+BIASED = """The best of {} scores is partly luck: **it is too high by construction**, and so is its difference to the
+defaults. Only seeds that the search has not used give an unbiased comparison:"""
 
 
 def failed_of(trials) -> list:
-    """Those that are over by a run that failed; the study has them as pruned."""
+    """Trials with a run that failed. In the study their state is PRUNED."""
     pruned = [trial for trial in trials if trial.state == TrialState.PRUNED]
     return [trial for trial in pruned if "failed" in trial.user_attrs]
 
 
 def counts(trials) -> dict[str, int]:
-    """How many trials came to what."""
+    """Map states to the number of trials in each."""
     failed = len(failed_of(trials))
     pruned = sum(trial.state == TrialState.PRUNED for trial in trials) - failed
     complete = sum(trial.state == TrialState.COMPLETE for trial in trials)
-    rest = len(trials) - complete - pruned - failed
-    return {"complete": complete, "pruned": pruned, "failed": failed, "not done": rest}
+    unfinished = len(trials) - complete - pruned - failed
+    return {"complete": complete, "pruned": pruned, "failed": failed, "not finished": unfinished}
 
 
 def best_of(trials):
-    """The complete trial of the highest score, of equal ones the first; None without one."""
+    """The complete trial with the highest score (the first of equal ones), or None."""
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     return max(complete, key=lambda trial: trial.value, default=None)
 
 
 def floor_of(scores) -> float | None:
-    """Where the figure ends below: three times the middle half under it (Tukey); None where no score is below."""
+    """The lower limit of the figure, or None if no score is below it.
+
+    It is three interquartile ranges below the first quartile (Tukey's far outliers).
+    """
     if len(scores) < 4:
         return None
     low, _, high = quantiles(scores, n=4)
-    floor = min(low - 3 * (high - low), scores[0])  # the first are those of the defaults
+    floor = min(low - 3 * (high - low), scores[0])  # scores[0] is the score of the defaults
     return floor if min(scores) < floor else None
 
 
 def draw(file: Path, trials, importances: dict[str, float]) -> None:
-    """Scores in the order of the trials, and the importance of the flags."""
+    """Draw the scores in the order of the trials, and the importance of the flags."""
     figure, axes, _ = plot.canvas(2 if importances else 1)
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     ended = [trial for trial in trials if trial.state == TrialState.PRUNED]
@@ -70,9 +75,9 @@ def draw(file: Path, trials, importances: dict[str, float]) -> None:
     axes[0].step(numbers, best, where="post", color="#c44e52", label="best so far")
     if not numbers[0]:
         axes[0].axhline(scores[0], color="black", ls="--", lw=1, label="defaults")
-    if floor := floor_of(scores):  # far outliers would flatten the rest
+    if floor := floor_of(scores):  # far outliers would compress the other scores
         below = [trial.number for trial in complete + ended if trial.value < floor]
-        axes[0].plot(below, [floor] * len(below), "v", color="#999999", label="further down")
+        axes[0].plot(below, [floor] * len(below), "v", color="#999999", label="below the axis")
         margin = 0.05 * (best[-1] - floor)
         axes[0].set_ylim(floor - margin, best[-1] + margin)
     axes[0].set(xlabel="trial", ylabel="score")
@@ -81,37 +86,42 @@ def draw(file: Path, trials, importances: dict[str, float]) -> None:
         names = list(importances)[::-1]
         axes[1].barh(names, [importances[name] for name in names], color="#3b6ea8")
         axes[1].set(xlabel="importance (PED-ANOVA)")
-    aside = file.with_suffix(".tmp")
-    figure.savefig(aside, dpi=150, format="png")
-    os.replace(aside, file)
+    temporary = file.with_suffix(".tmp")
+    figure.savefig(temporary, dpi=150, format="png")
+    os.replace(temporary, file)
 
 
 def importances_of(study, trials) -> dict[str, float]:
-    """Flag -> its share in what makes a tenth of the complete trials the best; empty where there are too few."""
+    """Map flags to their PED-ANOVA importance: the share in what sets the best tenth of the complete trials apart.
+
+    The result is empty if there are too few complete trials.
+    """
     if counts(trials)["complete"] < ENOUGH:
         return {}
     return optuna.importance.get_param_importances(study)
 
 
 def line_of(options, common: list[str], flags: list[str]) -> str:
-    """A run of the script with these flags."""
+    """The command line of a run of the script with these flags."""
     words = ["python", str(options.script), "--env-id", options.env_ids[0], *common, *flags]
     return shlex.join(words)
 
 
 def lead(best, first) -> str:
-    """Better or not better than the defaults."""
+    """A sentence that compares the best trial with the defaults."""
     if best is None or first.state != TrialState.COMPLETE:
         return "The defaults (trial 0) have no score yet."
     if best.number == 0:
         return f"No trial is better than the defaults (trial 0), which score {best.value:.3f}."
-    scores = f"{best.value:.3f}, the defaults (trial 0) {first.value:.3f}"
-    return f"Trial {best.number} scores {scores}: better, on the seeds of the search."
+    scores = f"{best.value:.3f} and the defaults (trial 0) score {first.value:.3f}"
+    return f"Trial {best.number} scores {scores}, on the seeds of the search."
 
 
 def write_trials(file: Path, trials) -> None:
-    """A row for each trial that is over: what became of it, its score (of a pruned one the score so far), the mean
-    evaluation in each environment, and the flags as drawn; of trial 0, the defaults, those that the space has."""
+    """Write a row for each finished trial: its state, score, mean evaluation in each environment, and flags.
+
+    A pruned trial has its score so far. For trial 0 (the defaults) only flags whose default lies in the space appear.
+    """
     rows = []
     for trial in trials:
         if trial.state.is_finished():
@@ -119,16 +129,16 @@ def write_trials(file: Path, trials) -> None:
             row = {"trial": trial.number, "state": what, "score": trial.value}
             rows.append(row | trial.user_attrs.get("returns", {}) | trial.params)
     names = list(dict.fromkeys(name for row in rows for name in row))
-    aside = file.with_suffix(".tmp")
-    with aside.open("w", newline="") as output:
+    temporary = file.with_suffix(".tmp")
+    with temporary.open("w", newline="") as output:
         writer = csv.DictWriter(output, names, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-    os.replace(aside, file)
+    os.replace(temporary, file)
 
 
 def write_report(study, options, common: list[str], flags_of_trial) -> None:
-    """report.md, report.png and trials.csv; nothing before there is a complete trial."""
+    """Write report.md, report.png and trials.csv, once there is a complete trial."""
     trials = study.get_trials(deepcopy=False)
     best = best_of(trials)
     if best is None:
@@ -137,7 +147,7 @@ def write_report(study, options, common: list[str], flags_of_trial) -> None:
     draw(options.study / "report.png", trials, importances)
     count = counts(trials)
     numbers = ", ".join(f"{number} {what}" for what, number in count.items())
-    texts = [f"# Tuning {options.script}", f"**In short**: {lead(best, trials[0])}"]
+    texts = [f"# Tuning {options.script}", f"**Summary**: {lead(best, trials[0])}"]
     texts += [f"```\n{line_of(options, common, flags_of_trial(best))}\n```"]
     runs = f"{' '.join(options.env_ids)}, seeds {' '.join(options.seeds)}"
     score = f"A score is the {options.statistic} over the runs of a trial ({runs})"
@@ -164,31 +174,31 @@ def write_report(study, options, common: list[str], flags_of_trial) -> None:
         words = ", ".join(f"{name} {short(value)}" for name, value in importances.items())
         texts += [f"Importance (PED-ANOVA, arXiv:2304.10255): {words}."]
     else:
-        texts += [f"Importances need {ENOUGH} complete trials."]
+        texts += [f"The importance of the flags is shown after {ENOUGH} complete trials."]
     for trial in failed_of(trials):
         texts.append(f"Trial {trial.number} failed: {trial.user_attrs['failed']}")
     write_trials(options.study / "trials.csv", trials)
-    aside = options.study / "report.tmp"
-    aside.write_text("\n\n".join(texts) + "\n")
-    os.replace(aside, options.study / "report.md")
+    temporary = options.study / "report.tmp"
+    temporary.write_text("\n\n".join(texts) + "\n")
+    os.replace(temporary, options.study / "report.md")
 
 
 def write_retest(options, best, scales: dict, seeds: list[int]) -> str:
-    """The comparison of the runs in retest/, paired by seed: in each environment, and of the mean score over them."""
+    """Compare the runs in retest/, paired by seed: in each environment, and by the mean score over all of them."""
     rows, _ = read_folders([options.study / "retest"])
     names = [f"{options.script.stem}-{tag}" for tag in ("defaults", f"trial-{best.number}")]
-    lacking = {*names} - {row.exp_name for row in rows}
-    words = "does not hold runs of both with the same flags: was --device another before?"
-    check(not lacking, f"{options.study / 'retest'} {words} Remove what is not to count")
+    missing = {*names} - {row.exp_name for row in rows}
+    reason = "does not contain runs of both with the same flags. Was another --device used before?"
+    check(not missing, f"{options.study / 'retest'} {reason} Remove the runs that must not count")
     rows = [row for row in rows if row.exp_name in names and row.seed in seeds]
     rows = [row for row in rows if row.metric == SCORE]
     everywhere = f"score over {len(scales)} environments"
     for name in names if len(scales) > 1 else []:
         for seed in seeds:
-            mine = [row for row in rows if (row.exp_name, row.seed) == (name, seed)]
-            parts = [(row.value, *scales[row.env_id]) for row in mine]
+            own = [row for row in rows if (row.exp_name, row.seed) == (name, seed)]
+            parts = [(row.value, *scales[row.env_id]) for row in own]
             score = fmean((value - low) / (high - low) for value, low, high in parts)
-            rows.append(Row(name, everywhere, seed, 0, SCORE, score, mine[0].commit))
+            rows.append(Row(name, everywhere, seed, 0, SCORE, score, own[0].commit))
     how = SimpleNamespace(statistic="mean", bootstrap_reps=10_000, baseline=names[0])
     finals = finals_of(rows, SCORE)
     table = comparison_table(rows, SCORE, how)
@@ -200,7 +210,7 @@ def write_retest(options, best, scales: dict, seeds: list[int]) -> str:
         line["difference [95 %]"] = with_interval(row, "difference")
         lines.append(line | {"p (Holm)": row["p_holm"], "verdict": row["verdict"]})
     tested = sum(math.isfinite(row["p_holm"]) for row in table)
-    title = f"# Trial {best.number} against the defaults on fresh seeds"
+    title = f"# Trial {best.number} against the defaults on new seeds"
     text = "\n\n".join([title, markdown(lines), HOLM.format(tested)]) + "\n"
     (options.study / "retest.md").write_text(text)
     return text
