@@ -77,9 +77,7 @@ class Args:
     env_id: str = "CartPole-v1"  # Gymnasium or EnvPool id: Box observations, Discrete actions
     env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"  # for training
     num_envs: int = 16  # parallel environments
-    total_timesteps: int = (
-        200_000  # steps of all environments; --resume with a new total rescales the schedules
-    )
+    total_timesteps: int = 200_000  # steps of all environments; --resume rescales the schedules
     learning_rate: float = 1e-3  # of Adam
     buffer_size: int = 100_000  # steps in the replay buffer
     gamma: float = 0.99  # discount factor
@@ -166,13 +164,15 @@ def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir=None
 def choose_backend(args: Args, evaluation: bool) -> str:
     """EnvPool for training, as it is faster; Gymnasium for evaluations, as all results come from it.
 
-    Each only where it has the environment.
+    If the preferred one lacks the environment, the other is used.
     """
     in_envpool = envpool is not None and args.env_id in envpool.list_all_envs()
     only_in_envpool = in_envpool and args.env_id not in gym.registry
     if WRAPPERS or ENV_KWARGS:
-        if args.env_backend == "envpool" or only_in_envpool:
-            raise ValueError("EnvPool takes no WRAPPERS and no ENV_KWARGS; use a Gymnasium id")
+        if args.env_backend == "envpool":
+            raise ValueError("EnvPool takes no WRAPPERS or ENV_KWARGS; use --env-backend auto")
+        if only_in_envpool:
+            raise ValueError("only EnvPool has this task, and it takes no WRAPPERS or ENV_KWARGS")
         return "gymnasium"
     if evaluation:
         return "envpool" if only_in_envpool else "gymnasium"
@@ -467,9 +467,8 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     if args.buffer_size > largest_buffer:
         wrong = f"--buffer-size {args.buffer_size} needs more than 8 GiB of memory"
         sys.exit(f"{wrong} for these observations; use at most {largest_buffer}")
-    envs = gym.wrappers.vector.RecordEpisodeStatistics(
-        envs
-    )  # its counters start at 0 without a reset
+    # The wrapper needs no reset: its counters start at 0
+    envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs, eval_backend
 
 
@@ -480,7 +479,7 @@ def open_run(args: Args, device: str, global_step: int):
     run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, name)
     run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
     script = run_dir / Path(__file__).name
-    if script.resolve() != Path(__file__).resolve():
+    if script.resolve() != Path(__file__).resolve():  # the copy in the run folder can be run, too
         shutil.copy(__file__, script)
     git = ["git", "-C", Path(__file__).resolve().parent, "describe", "--always", "--dirty"]
     try:

@@ -68,9 +68,7 @@ class Args:
         "BreakoutNoFrameskip-v4"  # sticky actions as in the id; a frame skip of 1 becomes 4
     )
     num_envs: int = 8  # parallel environments
-    total_timesteps: int = (
-        10_000_000  # steps of all environments; --resume with a new total rescales the schedules
-    )
+    total_timesteps: int = 10_000_000  # steps of all environments; --resume rescales the schedules
     learning_rate: float = 1e-4  # of Adam
     buffer_size: int = 1_000_000  # steps in the replay buffer, one frame of 7,056 bytes each
     gamma: float = 0.99  # discount factor
@@ -555,9 +553,8 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         envs, obs = make_envs(args, args.num_envs, env_seed + global_step)
     except (gym.error.Error, ImportError, ValueError) as error:
         sys.exit(f"--env-id {args.env_id}: {error}")
-    envs = gym.wrappers.vector.RecordEpisodeStatistics(
-        envs
-    )  # its counters start at 0 without a reset
+    # The wrapper needs no reset: its counters start at 0
+    envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs
 
 
@@ -568,7 +565,7 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
     run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, name)
     run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
     script = run_dir / Path(__file__).name
-    if script.resolve() != Path(__file__).resolve():
+    if script.resolve() != Path(__file__).resolve():  # the copy in the run folder can be run, too
         shutil.copy(__file__, script)
     git = ["git", "-C", Path(__file__).resolve().parent, "describe", "--always", "--dirty"]
     try:

@@ -74,9 +74,7 @@ class Args:
     compile: bool = False  # torch.compile network and loss; CUDA graphs on a GPU
     env_id: str = "CartPole-v1"  # Gymnasium id with Discrete actions that shows or renders images
     num_envs: int = 8  # parallel environments
-    total_timesteps: int = (
-        100_000  # steps of all environments; --resume with a new total rescales the schedules
-    )
+    total_timesteps: int = 100_000  # steps of all environments; --resume rescales the schedules
     learning_rate: float = 2.5e-4  # of Adam
     buffer_size: int = 50_000  # steps in the replay buffer, 28 KB each with images of 84 x 84
     gamma: float = 0.99  # discount factor
@@ -461,9 +459,8 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     if args.buffer_size > largest_buffer:
         wrong = f"--buffer-size {args.buffer_size} needs more than 8 GiB of memory"
         sys.exit(f"{wrong} for these images; use at most {largest_buffer}")
-    envs = gym.wrappers.vector.RecordEpisodeStatistics(
-        envs
-    )  # its counters start at 0 without a reset
+    # The wrapper needs no reset: its counters start at 0
+    envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs
 
 
@@ -474,7 +471,7 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
     run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, name)
     run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
     script = run_dir / Path(__file__).name
-    if script.resolve() != Path(__file__).resolve():
+    if script.resolve() != Path(__file__).resolve():  # the copy in the run folder can be run, too
         shutil.copy(__file__, script)
     git = ["git", "-C", Path(__file__).resolve().parent, "describe", "--always", "--dirty"]
     try:

@@ -64,9 +64,7 @@ class Args:
         "BreakoutNoFrameskip-v4"  # sticky actions as in the id; a frame skip of 1 becomes 4
     )
     num_envs: int = 8  # parallel environments
-    total_timesteps: int = (
-        10_000_000  # steps of all environments; --resume with a new total rescales the schedules
-    )
+    total_timesteps: int = 10_000_000  # steps of all environments; --resume rescales the schedules
     learning_rate: float = 2.5e-4  # of Adam
     anneal_lr: bool = True  # anneal the learning rate linearly to zero
     num_steps: int = 128  # steps of each environment in a rollout
@@ -106,11 +104,13 @@ class Args:
             raise ValueError(f"--num-steps {self.num_steps} must be at least 5: 3 may be scripted")
         if batch_size > self.total_timesteps:
             total = f"--total-timesteps {self.total_timesteps}"
-            raise ValueError(f"{total} is less than one rollout of {batch}. Lower --num-envs")
+            raise ValueError(
+                f"{total} is less than one rollout of {batch}. Lower --num-envs or --num-steps"
+            )
         gibibytes = batch_size * 4 * 84 * 84 / 2**30  # of the images that a rollout stores
         if gibibytes > 8:
             memory = f"{gibibytes:.0f} GiB of images; at most 8 are allowed"
-            raise ValueError(f"A rollout of {batch} has {memory}. Lower --num-envs")
+            raise ValueError(f"A rollout of {batch} has {memory}. Lower --num-envs or --num-steps")
         if batch_size % self.num_minibatches or batch_size == self.num_minibatches:
             # A single sample has no standard deviation for --norm-adv
             wrong = f"--num-minibatches {self.num_minibatches} must divide the batch of {batch}"
@@ -437,9 +437,8 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         envs, obs = make_envs(args, args.num_envs, env_seed + global_step)
     except (gym.error.Error, ImportError, ValueError) as error:
         sys.exit(f"--env-id {args.env_id}: {error}")
-    envs = gym.wrappers.vector.RecordEpisodeStatistics(
-        envs
-    )  # its counters start at 0 without a reset
+    # The wrapper needs no reset: its counters start at 0
+    envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs
 
 
@@ -450,7 +449,7 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
     run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, name)
     run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
     script = run_dir / Path(__file__).name
-    if script.resolve() != Path(__file__).resolve():
+    if script.resolve() != Path(__file__).resolve():  # the copy in the run folder can be run, too
         shutil.copy(__file__, script)
     git = ["git", "-C", Path(__file__).resolve().parent, "describe", "--always", "--dirty"]
     try:
@@ -629,7 +628,7 @@ def train(args: Args, signals=()) -> dict:
             global_step += int(valid.sum())
         obs[-1] = torch.from_numpy(next_obs)
 
-        # Advantages
+        # Advantages. b_rewards and its like are the rollout's arrays on the device, still (T, N)
         b_valid = torch.from_numpy(valids).to(device)
         b_rewards = torch.from_numpy(rewards).to(device)
         b_terminateds = torch.from_numpy(terminateds).to(device)

@@ -75,9 +75,7 @@ class Args:
     env_id: str = "MountainCarContinuous-v0"  # RND: Box observations, Box or Discrete actions
     env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"  # for training
     num_envs: int = 64  # parallel environments
-    total_timesteps: int = (
-        1_000_000  # steps of all environments; --resume with a new total rescales the schedules
-    )
+    total_timesteps: int = 1_000_000  # steps of all environments; --resume rescales the schedules
     learning_rate: float = 5e-4  # of Adam
     anneal_lr: bool = True  # anneal the learning rate linearly to zero
     num_steps: int = 32  # steps of each environment in a rollout
@@ -105,7 +103,7 @@ class Args:
     def __post_init__(self):
         fractions = ("gamma", "gae_lambda")
         may_be_zero = ("seed", "eval_frequency", "ent_coef", "vf_coef", *fractions)
-        may_be_zero += ("int_gamma", "int_coef", "ext_coef")  # RND: a coefficient of 0 is allowed
+        may_be_zero += ("int_gamma", "int_coef", "ext_coef")  # RND: 0 is allowed
         for name, value in asdict(self).items():
             flag = f"--{name.replace('_', '-')} {value}"
             if type(value) not in (int, float):
@@ -116,7 +114,7 @@ class Args:
                 raise ValueError(f"{flag} must be above 0 and below 2**32")
             if name in (*fractions, "icm_beta") and value > 1:  # ICM: this weight is a fraction too
                 raise ValueError(f"{flag} must be at most 1")
-            if name == "int_gamma" and value > 0.9999:  # RND: below 1, as these returns never end
+            if name == "int_gamma" and value > 0.9999:  # RND: the sum of 10,000 steps
                 raise ValueError(f"{flag} must be at most 0.9999, as intrinsic returns never end")
         batch_size = self.num_envs * self.num_steps
         batch = f"{batch_size} steps (--num-envs {self.num_envs} x --num-steps {self.num_steps})"
@@ -124,7 +122,9 @@ class Args:
             raise ValueError(f"--num-steps {self.num_steps} must be at least 2")
         if batch_size > self.total_timesteps:
             total = f"--total-timesteps {self.total_timesteps}"
-            raise ValueError(f"{total} is less than one rollout of {batch}. Lower --num-envs")
+            raise ValueError(
+                f"{total} is less than one rollout of {batch}. Lower --num-envs or --num-steps"
+            )
         if batch_size % self.num_minibatches or batch_size == self.num_minibatches:
             # A single sample has no standard deviation for --norm-adv
             wrong = f"--num-minibatches {self.num_minibatches} must divide the batch of {batch}"
@@ -177,13 +177,15 @@ def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir=None
 def choose_backend(args: Args, evaluation: bool) -> str:
     """EnvPool for training, as it is faster; Gymnasium for evaluations, as all results come from it.
 
-    Each only where it has the environment.
+    If the preferred one lacks the environment, the other is used.
     """
     in_envpool = envpool is not None and args.env_id in envpool.list_all_envs()
     only_in_envpool = in_envpool and args.env_id not in gym.registry
     if WRAPPERS or ENV_KWARGS:
-        if args.env_backend == "envpool" or only_in_envpool:
-            raise ValueError("EnvPool takes no WRAPPERS and no ENV_KWARGS; use a Gymnasium id")
+        if args.env_backend == "envpool":
+            raise ValueError("EnvPool takes no WRAPPERS or ENV_KWARGS; use --env-backend auto")
+        if only_in_envpool:
+            raise ValueError("only EnvPool has this task, and it takes no WRAPPERS or ENV_KWARGS")
         return "gymnasium"
     if evaluation:
         return "envpool" if only_in_envpool else "gymnasium"
@@ -365,7 +367,7 @@ def intrinsic_gae(agent: Agent, args: Args, x, rewards, valid):  # RND: section 
     values = agent.int_critic(x).squeeze(-1)
     # No update learns from autoreset steps, and so the critic never learns the value of an
     # episode's last observation. One step later the next episode begins: its first value is used,
-    # discounted.
+    # discounted. At the very end of a rollout there is none yet.
     autoreset = ~valid
     values[:-1][autoreset] = args.int_gamma * values[1:][autoreset]
     no_ends = torch.zeros_like(rewards)  # no step counts as terminated or done
@@ -555,9 +557,8 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     if not is_discrete and not isinstance(action_space, gym.spaces.Box):
         wanted = "this file takes a Box or Discrete(n) with start=0"
         sys.exit(f"--env-id {args.env_id}: {action_space} actions; {wanted}")
-    envs = gym.wrappers.vector.RecordEpisodeStatistics(
-        envs
-    )  # its counters start at 0 without a reset
+    # The wrapper needs no reset: its counters start at 0
+    envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs, eval_backend
 
 
@@ -568,7 +569,7 @@ def open_run(args: Args, device: str, global_step: int):
     run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, name)
     run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
     script = run_dir / Path(__file__).name
-    if script.resolve() != Path(__file__).resolve():
+    if script.resolve() != Path(__file__).resolve():  # the copy in the run folder can be run, too
         shutil.copy(__file__, script)
     git = ["git", "-C", Path(__file__).resolve().parent, "describe", "--always", "--dirty"]
     try:
@@ -722,7 +723,7 @@ def train(args: Args, signals=()) -> dict:
             if done.any():
                 episode = info["episode"]
                 episodes.extend(zip(episode["r"][done], episode["l"][done]))
-            discounted_return = (discounted_return * args.gamma + reward) * valid
+            discounted_return = (discounted_return * args.gamma + reward) * valid  # 0 at a reset
             rewards[t] = reward
             terminateds[t] = terminated if args.bootstrap_truncation else done
             dones[t] = done
@@ -731,7 +732,7 @@ def train(args: Args, signals=()) -> dict:
             global_step += int(valid.sum())
         obs[-1] = torch.from_numpy(next_obs)
 
-        # Advantages
+        # Advantages. b_rewards and its like are the rollout's arrays on the device, still (T, N)
         b_valid = torch.from_numpy(valids).to(device)
         b_rewards = torch.from_numpy(rewards).to(device)
         if args.norm_reward:

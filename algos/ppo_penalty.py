@@ -73,9 +73,7 @@ class Args:
     env_id: str = "BipedalWalker-v3"  # Gymnasium or EnvPool id with Box observations and actions
     env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"  # for training
     num_envs: int = 64  # parallel environments
-    total_timesteps: int = (
-        1_000_000  # steps of all environments; --resume with a new total rescales the schedules
-    )
+    total_timesteps: int = 1_000_000  # steps of all environments; --resume rescales the schedules
     learning_rate: float = 5e-4  # of Adam
     anneal_lr: bool = True  # anneal the learning rate linearly to zero
     num_steps: int = 32  # steps of each environment in a rollout
@@ -119,7 +117,9 @@ class Args:
             raise ValueError(f"--num-steps {self.num_steps} must be at least 2")
         if batch_size > self.total_timesteps:
             total = f"--total-timesteps {self.total_timesteps}"
-            raise ValueError(f"{total} is less than one rollout of {batch}. Lower --num-envs")
+            raise ValueError(
+                f"{total} is less than one rollout of {batch}. Lower --num-envs or --num-steps"
+            )
         if batch_size % self.num_minibatches or batch_size == self.num_minibatches:
             # A single sample has no standard deviation for --norm-adv
             wrong = f"--num-minibatches {self.num_minibatches} must divide the batch of {batch}"
@@ -172,13 +172,15 @@ def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir=None
 def choose_backend(args: Args, evaluation: bool) -> str:
     """EnvPool for training, as it is faster; Gymnasium for evaluations, as all results come from it.
 
-    Each only where it has the environment.
+    If the preferred one lacks the environment, the other is used.
     """
     in_envpool = envpool is not None and args.env_id in envpool.list_all_envs()
     only_in_envpool = in_envpool and args.env_id not in gym.registry
     if WRAPPERS or ENV_KWARGS:
-        if args.env_backend == "envpool" or only_in_envpool:
-            raise ValueError("EnvPool takes no WRAPPERS and no ENV_KWARGS; use a Gymnasium id")
+        if args.env_backend == "envpool":
+            raise ValueError("EnvPool takes no WRAPPERS or ENV_KWARGS; use --env-backend auto")
+        if only_in_envpool:
+            raise ValueError("only EnvPool has this task, and it takes no WRAPPERS or ENV_KWARGS")
         return "gymnasium"
     if evaluation:
         return "envpool" if only_in_envpool else "gymnasium"
@@ -463,9 +465,8 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     action_space = envs.single_action_space
     if not isinstance(action_space, gym.spaces.Box):
         sys.exit(f"--env-id {args.env_id}: {action_space} actions; ppo.py takes Discrete ones")
-    envs = gym.wrappers.vector.RecordEpisodeStatistics(
-        envs
-    )  # its counters start at 0 without a reset
+    # The wrapper needs no reset: its counters start at 0
+    envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs, eval_backend
 
 
@@ -476,7 +477,7 @@ def open_run(args: Args, device: str, global_step: int):
     run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, name)
     run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
     script = run_dir / Path(__file__).name
-    if script.resolve() != Path(__file__).resolve():
+    if script.resolve() != Path(__file__).resolve():  # the copy in the run folder can be run, too
         shutil.copy(__file__, script)
     git = ["git", "-C", Path(__file__).resolve().parent, "describe", "--always", "--dirty"]
     try:
@@ -628,7 +629,7 @@ def train(args: Args, signals=()) -> dict:
             if done.any():
                 episode = info["episode"]
                 episodes.extend(zip(episode["r"][done], episode["l"][done]))
-            discounted_return = (discounted_return * args.gamma + reward) * valid
+            discounted_return = (discounted_return * args.gamma + reward) * valid  # 0 at a reset
             rewards[t] = reward
             terminateds[t] = terminated if args.bootstrap_truncation else done
             dones[t] = done
@@ -637,7 +638,7 @@ def train(args: Args, signals=()) -> dict:
             global_step += int(valid.sum())
         obs[-1] = torch.from_numpy(next_obs)
 
-        # Advantages
+        # Advantages. b_rewards and its like are the rollout's arrays on the device, still (T, N)
         b_valid = torch.from_numpy(valids).to(device)
         b_rewards = torch.from_numpy(rewards).to(device)
         if args.norm_reward:

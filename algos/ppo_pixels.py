@@ -67,9 +67,7 @@ class Args:
     compile: bool = False  # torch.compile policy, advantages and loss; CUDA graphs on a GPU
     env_id: str = "CartPole-v1"  # Gymnasium id with Discrete actions that shows or renders images
     num_envs: int = 16  # parallel environments
-    total_timesteps: int = (
-        100_000  # steps of all environments; --resume with a new total rescales the schedules
-    )
+    total_timesteps: int = 100_000  # steps of all environments; --resume rescales the schedules
     learning_rate: float = 5e-4  # of Adam
     anneal_lr: bool = True  # anneal the learning rate linearly to zero
     num_steps: int = 128  # steps of each environment in a rollout
@@ -105,7 +103,9 @@ class Args:
             raise ValueError(f"--num-steps {self.num_steps} must be at least 2")
         if batch_size > self.total_timesteps:
             total = f"--total-timesteps {self.total_timesteps}"
-            raise ValueError(f"{total} is less than one rollout of {batch}. Lower --num-envs")
+            raise ValueError(
+                f"{total} is less than one rollout of {batch}. Lower --num-envs or --num-steps"
+            )
         if batch_size % self.num_minibatches or batch_size == self.num_minibatches:
             # A single sample has no standard deviation for --norm-adv
             wrong = f"--num-minibatches {self.num_minibatches} must divide the batch of {batch}"
@@ -412,10 +412,9 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     if gibibytes > 8:
         memory = f"{gibibytes:.0f} GiB of images; at most 8 are allowed"
         rollout = f"--num-envs {args.num_envs} x --num-steps {args.num_steps}"
-        sys.exit(f"A rollout of {rollout} has {memory}. Lower --num-envs")
-    envs = gym.wrappers.vector.RecordEpisodeStatistics(
-        envs
-    )  # its counters start at 0 without a reset
+        sys.exit(f"A rollout of {rollout} has {memory}. Lower --num-envs or --num-steps")
+    # The wrapper needs no reset: its counters start at 0
+    envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs
 
 
@@ -426,7 +425,7 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
     run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, name)
     run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
     script = run_dir / Path(__file__).name
-    if script.resolve() != Path(__file__).resolve():
+    if script.resolve() != Path(__file__).resolve():  # the copy in the run folder can be run, too
         shutil.copy(__file__, script)
     git = ["git", "-C", Path(__file__).resolve().parent, "describe", "--always", "--dirty"]
     try:
@@ -593,7 +592,7 @@ def train(args: Args, signals=()) -> dict:
             if done.any():
                 episode = info["episode"]
                 episodes.extend(zip(episode["r"][done], episode["l"][done]))
-            discounted_return = (discounted_return * args.gamma + reward) * valid
+            discounted_return = (discounted_return * args.gamma + reward) * valid  # 0 at a reset
             rewards[t] = reward
             terminateds[t] = terminated
             dones[t] = done
@@ -602,7 +601,7 @@ def train(args: Args, signals=()) -> dict:
             global_step += int(valid.sum())
         obs[-1] = torch.from_numpy(next_obs)
 
-        # Advantages
+        # Advantages. b_rewards and its like are the rollout's arrays on the device, still (T, N)
         b_valid = torch.from_numpy(valids).to(device)
         b_rewards = torch.from_numpy(rewards).to(device)
         if args.norm_reward:

@@ -77,9 +77,7 @@ class Args:
     env_id: str = "MountainCarContinuous-v0"  # RND: Box observations, Box or Discrete actions
     env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"  # for training
     num_envs: int = 64  # parallel environments
-    total_timesteps: int = (
-        1_000_000  # steps of all environments; --resume with a new total rescales the schedules
-    )
+    total_timesteps: int = 1_000_000  # steps of all environments; --resume rescales the schedules
     learning_rate: float = 5e-4  # of Adam
     anneal_lr: bool = True  # anneal the learning rate linearly to zero
     num_steps: int = 32  # steps of each environment in a rollout
@@ -99,7 +97,7 @@ class Args:
     vf_coef: float = 0.25  # value loss coefficient
     max_grad_norm: float = 0.5  # gradients are clipped to this norm
     int_gamma: float = 0.99  # RND: discount factor of the intrinsic reward
-    rnd_scale: float = 3.0  # RND: scale of the initial weights in its networks' first layers
+    rnd_scale: float = 3.0  # RND: scale of the initial weights and biases in its first layers
     int_coef: float = 1.0  # RND: weight of the intrinsic reward's advantage; 0 ignores it
     ext_coef: float = 2.0  # RND: weight of the reward's advantage
     target_kl: float | None = None  # stop an update once the approximate KL exceeds this
@@ -107,7 +105,7 @@ class Args:
     def __post_init__(self):
         fractions = ("gamma", "gae_lambda")
         may_be_zero = ("seed", "eval_frequency", "ent_coef", "vf_coef", *fractions)
-        may_be_zero += ("int_gamma", "int_coef", "ext_coef")  # RND: a coefficient of 0 is allowed
+        may_be_zero += ("int_gamma", "int_coef", "ext_coef")  # RND: 0 is allowed
         for name, value in asdict(self).items():
             flag = f"--{name.replace('_', '-')} {value}"
             if type(value) not in (int, float):
@@ -118,7 +116,7 @@ class Args:
                 raise ValueError(f"{flag} must be above 0 and below 2**32")
             if name in fractions and value > 1:
                 raise ValueError(f"{flag} must be at most 1")
-            if name == "int_gamma" and value > 0.9999:  # RND: below 1, as these returns never end
+            if name == "int_gamma" and value > 0.9999:  # RND: the sum of 10,000 steps
                 raise ValueError(f"{flag} must be at most 0.9999, as intrinsic returns never end")
         batch_size = self.num_envs * self.num_steps
         batch = f"{batch_size} steps (--num-envs {self.num_envs} x --num-steps {self.num_steps})"
@@ -126,7 +124,9 @@ class Args:
             raise ValueError(f"--num-steps {self.num_steps} must be at least 2")
         if batch_size > self.total_timesteps:
             total = f"--total-timesteps {self.total_timesteps}"
-            raise ValueError(f"{total} is less than one rollout of {batch}. Lower --num-envs")
+            raise ValueError(
+                f"{total} is less than one rollout of {batch}. Lower --num-envs or --num-steps"
+            )
         if batch_size % self.num_minibatches or batch_size == self.num_minibatches:
             # A single sample has no standard deviation for --norm-adv
             wrong = f"--num-minibatches {self.num_minibatches} must divide the batch of {batch}"
@@ -179,13 +179,15 @@ def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir=None
 def choose_backend(args: Args, evaluation: bool) -> str:
     """EnvPool for training, as it is faster; Gymnasium for evaluations, as all results come from it.
 
-    Each only where it has the environment.
+    If the preferred one lacks the environment, the other is used.
     """
     in_envpool = envpool is not None and args.env_id in envpool.list_all_envs()
     only_in_envpool = in_envpool and args.env_id not in gym.registry
     if WRAPPERS or ENV_KWARGS:
-        if args.env_backend == "envpool" or only_in_envpool:
-            raise ValueError("EnvPool takes no WRAPPERS and no ENV_KWARGS; use a Gymnasium id")
+        if args.env_backend == "envpool":
+            raise ValueError("EnvPool takes no WRAPPERS or ENV_KWARGS; use --env-backend auto")
+        if only_in_envpool:
+            raise ValueError("only EnvPool has this task, and it takes no WRAPPERS or ENV_KWARGS")
         return "gymnasium"
     if evaluation:
         return "envpool" if only_in_envpool else "gymnasium"
@@ -252,13 +254,14 @@ class Agent(nn.Module):
         self.return_rms = RunningMeanStd()
         self.int_critic = self.mlp(obs_dim, 1, std=1.0)  # RND: of the intrinsic returns
         self.random_net = self.mlp(obs_dim, 64, std=2**0.5).requires_grad_(False)  # RND: untrained
-        self.predictor = self.mlp(obs_dim, 64, std=2**0.5)
+        self.predictor = self.mlp(obs_dim, 64, std=2**0.5)  # RND: trained to equal random_net
+        # RND: for any obs_dim the inputs of the first layer's units have a standard deviation of
+        # rnd_scale * 2**0.5, where 2**0.5 is layer_init's gain. Biases spread where a tanh bends.
         for net in (self.random_net, self.predictor):
-            # Units differ in where they bend and how steeply, for any number of standardised inputs
             weight_std = args.rnd_scale * (2 / obs_dim) ** 0.5
             nn.init.normal_(net[0].weight, std=weight_std)
             nn.init.uniform_(net[0].bias, -args.rnd_scale, args.rnd_scale)
-        self.seen_rms = RunningMeanStd(obs_dim)  # of next observations, the input of both networks
+        self.seen_rms = RunningMeanStd(obs_dim)  # RND: of next observations, their inputs
         self.bonus_rms = RunningMeanStd()  # RND: of the discounted intrinsic returns
         self.register_buffer("action_low", torch.from_numpy(action_space.low))
         self.register_buffer("action_high", torch.from_numpy(action_space.high))
@@ -316,7 +319,8 @@ class Agent(nn.Module):
     def normalize_next(self, next_obs):  # RND: section 2.4
         """Raw next observations (T, N, obs_dim) to the input of RND's networks, called next_x.
 
-        Their own statistics include this rollout, while those of x include it after the update.
+        They first update statistics of their own. Those of x change after the update, since the
+        policy has acted on them.
         """
         self.seen_rms.update(next_obs.flatten(0, 1))
         std = (self.seen_rms.var + 1e-8).sqrt()
@@ -369,7 +373,7 @@ def intrinsic_gae(agent: Agent, args: Args, x, rewards, valid):  # RND: section 
     values = agent.int_critic(x).squeeze(-1)
     # No update learns from autoreset steps, and so the critic never learns the value of an
     # episode's last observation. One step later the next episode begins: its first value is used,
-    # discounted.
+    # discounted. At the very end of a rollout there is none yet.
     autoreset = ~valid
     values[:-1][autoreset] = args.int_gamma * values[1:][autoreset]
     no_ends = torch.zeros_like(rewards)  # no step counts as terminated or done
@@ -557,9 +561,8 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     if not is_discrete and not isinstance(action_space, gym.spaces.Box):
         wanted = "this file takes a Box or Discrete(n) with start=0"
         sys.exit(f"--env-id {args.env_id}: {action_space} actions; {wanted}")
-    envs = gym.wrappers.vector.RecordEpisodeStatistics(
-        envs
-    )  # its counters start at 0 without a reset
+    # The wrapper needs no reset: its counters start at 0
+    envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs, eval_backend
 
 
@@ -570,7 +573,7 @@ def open_run(args: Args, device: str, global_step: int):
     run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, name)
     run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
     script = run_dir / Path(__file__).name
-    if script.resolve() != Path(__file__).resolve():
+    if script.resolve() != Path(__file__).resolve():  # the copy in the run folder can be run, too
         shutil.copy(__file__, script)
     git = ["git", "-C", Path(__file__).resolve().parent, "describe", "--always", "--dirty"]
     try:
@@ -724,7 +727,7 @@ def train(args: Args, signals=()) -> dict:
             if done.any():
                 episode = info["episode"]
                 episodes.extend(zip(episode["r"][done], episode["l"][done]))
-            discounted_return = (discounted_return * args.gamma + reward) * valid
+            discounted_return = (discounted_return * args.gamma + reward) * valid  # 0 at a reset
             rewards[t] = reward
             terminateds[t] = terminated if args.bootstrap_truncation else done
             dones[t] = done
@@ -733,7 +736,7 @@ def train(args: Args, signals=()) -> dict:
             global_step += int(valid.sum())
         obs[-1] = torch.from_numpy(next_obs)
 
-        # Advantages
+        # Advantages. b_rewards and its like are the rollout's arrays on the device, still (T, N)
         b_valid = torch.from_numpy(valids).to(device)
         b_rewards = torch.from_numpy(rewards).to(device)
         if args.norm_reward:
@@ -747,7 +750,7 @@ def train(args: Args, signals=()) -> dict:
             # In NEXT_STEP mode obs[t + 1] is the true next state, also where an episode ends
             values = agent.get_value(x)
             advantages = gae(b_rewards, values, b_terminateds, b_dones, args.gamma, args.gae_lambda)
-            next_x = agent.normalize_next(obs[1:])  # RND: the same for the intrinsic reward
+            next_x = agent.normalize_next(obs[1:])  # RND: from here on the intrinsic advantages
             int_rewards = agent.get_intrinsic_reward(next_x) * b_valid  # 0 in autoreset steps
             scaled, int_return = agent.scale_intrinsic(int_rewards, int_return)
             int_advantages, int_targets = intrinsic_gae(agent, args, x, scaled, b_valid)

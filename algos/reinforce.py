@@ -144,13 +144,15 @@ def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir=None
 def choose_backend(args: Args, evaluation: bool) -> str:
     """EnvPool for training, as it is faster; Gymnasium for evaluations, as all results come from it.
 
-    Each only where it has the environment.
+    If the preferred one lacks the environment, the other is used.
     """
     in_envpool = envpool is not None and args.env_id in envpool.list_all_envs()
     only_in_envpool = in_envpool and args.env_id not in gym.registry
     if WRAPPERS or ENV_KWARGS:
-        if args.env_backend == "envpool" or only_in_envpool:
-            raise ValueError("EnvPool takes no WRAPPERS and no ENV_KWARGS; use a Gymnasium id")
+        if args.env_backend == "envpool":
+            raise ValueError("EnvPool takes no WRAPPERS or ENV_KWARGS; use --env-backend auto")
+        if only_in_envpool:
+            raise ValueError("only EnvPool has this task, and it takes no WRAPPERS or ENV_KWARGS")
         return "gymnasium"
     if evaluation:
         return "envpool" if only_in_envpool else "gymnasium"
@@ -370,7 +372,7 @@ def open_run(args: Args, device: str, global_step: int):
     run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, name)
     run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
     script = run_dir / Path(__file__).name
-    if script.resolve() != Path(__file__).resolve():
+    if script.resolve() != Path(__file__).resolve():  # the copy in the run folder can be run, too
         shutil.copy(__file__, script)
     git = ["git", "-C", Path(__file__).resolve().parent, "describe", "--always", "--dirty"]
     try:
