@@ -116,7 +116,7 @@ class Args:
                 raise ValueError(f"{flag} must be at most 1")
         batch_size = self.num_envs * self.num_steps
         batch = f"{batch_size} steps (--num-envs {self.num_envs} x --num-steps {self.num_steps})"
-        if self.num_steps < 2:  # with 1, all steps of a rollout could be autoreset steps
+        if self.num_steps < 2:  # with 1, all could be autoreset steps, see make_envs
             raise ValueError(f"--num-steps {self.num_steps} must be at least 2")
         if batch_size > self.total_timesteps:
             total = f"--total-timesteps {self.total_timesteps}"
@@ -215,7 +215,7 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None, **options):
     if game["frameskip"] == 1:
         game["frameskip"] = 4
     game["reward_clipping"] = False  # train() clips; logged returns are raw
-    game["use_fire_reset"] = not args.fire_on_life_loss  # or ale-py presses FIRE once a game
+    game["use_fire_reset"] = not args.fire_on_life_loss  # then ale-py presses FIRE once a game
     game.update(options)
     envs = AtariVectorEnv(num_envs=num_envs, **game)
     if envs.metadata["autoreset_mode"] != gym.vector.AutoresetMode.NEXT_STEP:
@@ -421,7 +421,7 @@ def load_checkpoint(run_dir: str) -> dict:
         if file_format != CHECKPOINT_FORMAT:
             raise ValueError(f"format {file_format}; this file reads format {CHECKPOINT_FORMAT}")
         args = Args(**saved["args"])  # flags that are newer than the run get their defaults
-        args.resume = run_dir  # so that train(args) continues the run
+        args.resume = run_dir  # the saved value is that of the run's own start
         saved["args"] = asdict(args)
         return saved
     except Exception as error:
@@ -440,6 +440,7 @@ def check_resume(args: Args, saved: dict):
 def open_envs(args: Args, env_seed: int, global_step: int):
     """Training environments and their first observation."""
     try:
+        # A resumed run plays other episodes than those before
         envs, obs = make_envs(args, args.num_envs, env_seed + global_step)
     except (gym.error.Error, ImportError, ValueError) as error:
         sys.exit(f"--env-id {args.env_id}: {error}")

@@ -101,8 +101,8 @@ class Args:
             if name in fractions and value > 1:
                 raise ValueError(f"{flag} must be at most 1")
         buffer_size = f"--buffer-size {self.buffer_size}"
-        # In a full buffer the 3 oldest rows may lack earlier frames, up to 3 steps in a row are
-        # scripted, and the newest row has no next frame yet: 8 rows always hold a transition.
+        # Not to be sampled are the 3 oldest rows, which may lack earlier frames, 3 scripted steps
+        # in a row and the newest row, which has no next frame yet. Of 8 rows one remains.
         if self.buffer_size < 8 * self.num_envs:
             least = f"{8 * self.num_envs} (8 x --num-envs {self.num_envs})"
             raise ValueError(f"{buffer_size} must be at least {least}")
@@ -209,7 +209,7 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None, **options):
     if game["frameskip"] == 1:
         game["frameskip"] = 4
     game["reward_clipping"] = False  # train() clips; logged returns are raw
-    game["use_fire_reset"] = not args.fire_on_life_loss  # or ale-py presses FIRE once a game
+    game["use_fire_reset"] = not args.fire_on_life_loss  # then ale-py presses FIRE once a game
     game.update(options)
     envs = AtariVectorEnv(num_envs=num_envs, **game)
     if envs.metadata["autoreset_mode"] != gym.vector.AutoresetMode.NEXT_STEP:
@@ -438,11 +438,11 @@ def crossed(first_step: int, step: int, every: int) -> int:
 
 
 def next_log_step(step: int, eval_frequency: int, longest: int) -> int:
-    """Step of the first line of the log after `step`.
+    """First step after `step` at which scalars are logged.
 
-    The intervals between the lines are equal, at most `longest` steps long, and an evaluation
+    The intervals between such steps are equal, at most `longest` steps long, and an evaluation
     always falls at the end of one. With evaluations every 5000 steps and 2000 as the longest,
-    lines come at 1667, 3334, 5000, ...
+    the steps are 1667, 3334, 5000, ...
     """
     intervals = math.ceil(eval_frequency / longest)  # between two evaluations
     completed = step * intervals // eval_frequency
@@ -504,7 +504,7 @@ def load_checkpoint(run_dir: str) -> dict:
         if file_format != CHECKPOINT_FORMAT:
             raise ValueError(f"format {file_format}; this file reads format {CHECKPOINT_FORMAT}")
         args = Args(**saved["args"])  # flags that are newer than the run get their defaults
-        args.resume = run_dir  # so that train(args) continues the run
+        args.resume = run_dir  # the saved value is that of the run's own start
         saved["args"] = asdict(args)
         return saved
     except Exception as error:
@@ -550,6 +550,7 @@ def load_replay(args: Args, replay: Replay, global_step: int):
 def open_envs(args: Args, env_seed: int, global_step: int):
     """Training environments and their first observation."""
     try:
+        # A resumed run plays other episodes than those before
         envs, obs = make_envs(args, args.num_envs, env_seed + global_step)
     except (gym.error.Error, ImportError, ValueError) as error:
         sys.exit(f"--env-id {args.env_id}: {error}")
@@ -703,7 +704,7 @@ def train(args: Args, signals=()) -> dict:
     bar = open_bar(args, global_step)
 
     while global_step < args.total_timesteps:
-        # An iteration lasts until the next line of the log
+        # An iteration lasts until scalars are logged
         first_step = global_step
         log_step = next_log_step(first_step, eval_frequency, log_frequency)
         iteration_started = time.perf_counter()
@@ -734,6 +735,7 @@ def train(args: Args, signals=()) -> dict:
 
             # Update
             num_updates = crossed(step_before, global_step, args.train_frequency)
+            # --learning-starts counts the replay buffer, which may start empty in a resumed run
             if num_updates > 0 and replay.count * args.num_envs >= args.learning_starts:
                 batch = replay.sample(num_updates * args.batch_size)
                 batch = {name: tensor.to(device) for name, tensor in batch.items()}
@@ -751,8 +753,8 @@ def train(args: Args, signals=()) -> dict:
 
         # Log
         seconds = time.perf_counter() - iteration_started
-        # Until learning starts, the list has one entry: steps without updates are faster. That
-        # entry and the next, the first iteration with updates, do not count in the end.
+        # charts/SPS is the mean of iterations with updates. The first two entries are left out: the
+        # last iteration without updates, which is faster, and the first one with them, a warm-up.
         if not history:
             seconds_per_step.clear()
         seconds_per_step.append(seconds / (global_step - first_step))

@@ -205,7 +205,7 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None, **options):
     if game["frameskip"] == 1:
         game["frameskip"] = 4
     game["reward_clipping"] = False  # train() clips; logged returns are raw
-    game["use_fire_reset"] = not args.fire_on_life_loss  # or ale-py presses FIRE once a game
+    game["use_fire_reset"] = not args.fire_on_life_loss  # then ale-py presses FIRE once a game
     game.update(options)
     envs = AtariVectorEnv(num_envs=num_envs, **game)
     if envs.metadata["autoreset_mode"] != gym.vector.AutoresetMode.NEXT_STEP:
@@ -330,8 +330,8 @@ def update(agent: Agent, optimizer, args: Args, batch: dict, loss_fn=ppo_loss) -
     parameters = list(agent.parameters())
     history = []
     for _ in range(args.update_epochs):
-        # The batch lacks autoreset and scripted steps. The shuffled samples are followed by the
-        # first of them again, so that all minibatches have one size, which CUDA graphs require.
+        # The batch lacks autoreset and scripted steps, so its size varies. The first of the
+        # shuffled samples are repeated at the end, as CUDA graphs require minibatches of one size.
         order = torch.randperm(num_samples)
         order = order[torch.arange(args.num_envs * args.num_steps) % num_samples]
         for indices in order.to(batch["obs"].device).chunk(args.num_minibatches):
@@ -415,7 +415,7 @@ def load_checkpoint(run_dir: str) -> dict:
         if file_format != CHECKPOINT_FORMAT:
             raise ValueError(f"format {file_format}; this file reads format {CHECKPOINT_FORMAT}")
         args = Args(**saved["args"])  # flags that are newer than the run get their defaults
-        args.resume = run_dir  # so that train(args) continues the run
+        args.resume = run_dir  # the saved value is that of the run's own start
         saved["args"] = asdict(args)
         return saved
     except Exception as error:
@@ -434,6 +434,7 @@ def check_resume(args: Args, saved: dict):
 def open_envs(args: Args, env_seed: int, global_step: int):
     """Training environments and their first observation."""
     try:
+        # A resumed run plays other episodes than those before
         envs, obs = make_envs(args, args.num_envs, env_seed + global_step)
     except (gym.error.Error, ImportError, ValueError) as error:
         sys.exit(f"--env-id {args.env_id}: {error}")

@@ -142,7 +142,7 @@ def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir=None
 
 
 def choose_backend(args: Args, evaluation: bool) -> str:
-    """EnvPool for training, as it is faster; Gymnasium for evaluations, as all results come from it.
+    """EnvPool for training, as it is faster; Gymnasium for evaluations, to be comparable.
 
     If the preferred one lacks the environment, the other is used.
     """
@@ -321,7 +321,7 @@ def load_checkpoint(run_dir: str) -> dict:
         if file_format != CHECKPOINT_FORMAT:
             raise ValueError(f"format {file_format}; this file reads format {CHECKPOINT_FORMAT}")
         args = Args(**saved["args"])  # flags that are newer than the run get their defaults
-        args.resume = run_dir  # so that train(args) continues the run
+        args.resume = run_dir  # the saved value is that of the run's own start
         saved["args"] = asdict(args)
         return saved
     except Exception as error:
@@ -344,6 +344,7 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         eval_backend = choose_backend(args, evaluation=True)
         eval_envs, _ = make_envs(args, eval_backend, 1, env_seed)  # fail now, not after training
         eval_envs.close()
+        # A resumed run plays other episodes than those before
         envs, obs = make_envs(args, backend, args.num_envs, env_seed + global_step)
     except (gym.error.Error, ImportError, ValueError) as error:
         sys.exit(f"--env-id {args.env_id}: {error}")

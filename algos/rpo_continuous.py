@@ -114,7 +114,7 @@ class Args:
                 raise ValueError(f"{flag} must be at most 1")
         batch_size = self.num_envs * self.num_steps
         batch = f"{batch_size} steps (--num-envs {self.num_envs} x --num-steps {self.num_steps})"
-        if self.num_steps < 2:  # with 1, all steps of a rollout could be autoreset steps
+        if self.num_steps < 2:  # with 1, all could be autoreset steps, see make_envs
             raise ValueError(f"--num-steps {self.num_steps} must be at least 2")
         if batch_size > self.total_timesteps:
             total = f"--total-timesteps {self.total_timesteps}"
@@ -173,7 +173,7 @@ def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir=None
 
 
 def choose_backend(args: Args, evaluation: bool) -> str:
-    """EnvPool for training, as it is faster; Gymnasium for evaluations, as all results come from it.
+    """EnvPool for training, as it is faster; Gymnasium for evaluations, to be comparable.
 
     If the preferred one lacks the environment, the other is used.
     """
@@ -342,8 +342,8 @@ def update(agent: Agent, optimizer, args: Args, batch: dict, loss_fn=ppo_loss) -
     parameters = list(agent.parameters())
     history = []
     for _ in range(args.update_epochs):
-        # The batch lacks the autoreset steps. The shuffled samples are followed by the first of
-        # them again, so that all minibatches have the same size, which CUDA graphs require.
+        # The batch lacks the autoreset steps, so its size varies. The first of the shuffled samples
+        # are repeated at the end, as CUDA graphs require minibatches of one size.
         order = torch.randperm(num_samples)
         order = order[torch.arange(args.num_envs * args.num_steps) % num_samples]
         for indices in order.to(batch["x"].device).chunk(args.num_minibatches):
@@ -422,7 +422,7 @@ def load_checkpoint(run_dir: str) -> dict:
         if file_format != CHECKPOINT_FORMAT:
             raise ValueError(f"format {file_format}; this file reads format {CHECKPOINT_FORMAT}")
         args = Args(**saved["args"])  # flags that are newer than the run get their defaults
-        args.resume = run_dir  # so that train(args) continues the run
+        args.resume = run_dir  # the saved value is that of the run's own start
         saved["args"] = asdict(args)
         return saved
     except Exception as error:
@@ -447,6 +447,7 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         eval_backend = choose_backend(args, evaluation=True)
         eval_envs, _ = make_envs(args, eval_backend, 1, env_seed)  # fail now, not after training
         eval_envs.close()
+        # A resumed run plays other episodes than those before
         envs, obs = make_envs(args, backend, args.num_envs, env_seed + global_step)
     except (gym.error.Error, ImportError, ValueError) as error:
         sys.exit(f"--env-id {args.env_id}: {error}")
