@@ -696,7 +696,7 @@ def train(args: Args, signals=()) -> dict:
     run_dir, record, writer = open_run(args, device, precision, global_step)
 
     eval_frequency = args.eval_frequency or args.total_timesteps
-    log_frequency = min(2000, args.checkpoint_frequency)  # a checkpoint follows a line of the log
+    log_frequency = min(2000, args.checkpoint_frequency)  # a checkpoint comes at the end of an iteration
     done = np.zeros(args.num_envs, bool)
     age = np.zeros(args.num_envs, int)  # steps since the reset, 3 and more as 3
     seconds_per_step = []  # of each iteration
