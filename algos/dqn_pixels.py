@@ -99,8 +99,9 @@ class Args:
                 continue
             if value == 0 and name in may_be_zero:
                 continue
-            if not 0 < value < 2**32:  # NumPy's limit for seeds; excludes NaN and infinity as well
-                raise ValueError(f"{flag} must be above 0 and below 2**32")
+            least = "at least 0" if name in may_be_zero else "above 0"
+            if not 0 < value < 2**32:  # excludes NaN and infinity; 2**32 is NumPy's limit for seeds
+                raise ValueError(f"{flag} must be {least} and below 2**32")
             if name in fractions and value > 1:
                 raise ValueError(f"{flag} must be at most 1")
         learning_starts = f"--learning-starts {self.learning_starts}"
@@ -611,7 +612,9 @@ def train(args: Args, signals=()) -> dict:
     run_dir, record, writer = open_run(args, device, precision, global_step)
 
     eval_frequency = args.eval_frequency or args.total_timesteps
-    log_frequency = min(1000, args.checkpoint_frequency)  # a checkpoint comes at the end of an iteration
+    log_frequency = min(
+        1000, args.checkpoint_frequency
+    )  # a checkpoint comes at the end of an iteration
     done = np.zeros(args.num_envs, bool)
     seconds_per_step = []  # of each iteration
     saved_step = global_step

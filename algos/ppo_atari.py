@@ -92,8 +92,9 @@ class Args:
                 continue
             if value == 0 and name in may_be_zero:
                 continue
-            if not 0 < value < 2**32:  # NumPy's limit for seeds; excludes NaN and infinity as well
-                raise ValueError(f"{flag} must be above 0 and below 2**32")
+            least = "at least 0" if name in may_be_zero else "above 0"
+            if not 0 < value < 2**32:  # excludes NaN and infinity; 2**32 is NumPy's limit for seeds
+                raise ValueError(f"{flag} must be {least} and below 2**32")
             if name in fractions and value > 1:
                 raise ValueError(f"{flag} must be at most 1")
         batch_size = self.num_envs * self.num_steps

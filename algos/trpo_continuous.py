@@ -107,8 +107,9 @@ class Args:
                 continue
             if value == 0 and name in may_be_zero:
                 continue
-            if not 0 < value < 2**32:  # NumPy's limit for seeds; excludes NaN and infinity as well
-                raise ValueError(f"{flag} must be above 0 and below 2**32")
+            least = "at least 0" if name in may_be_zero else "above 0"
+            if not 0 < value < 2**32:  # excludes NaN and infinity; 2**32 is NumPy's limit for seeds
+                raise ValueError(f"{flag} must be {least} and below 2**32")
             if name in fractions and value > 1:
                 raise ValueError(f"{flag} must be at most 1")
         batch_size = self.num_envs * self.num_steps
@@ -152,7 +153,9 @@ def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir=None
         records_video = video_dir is not None and index < 3
         render_mode = {"render_mode": "rgb_array"} if records_video else {}
         env = gym.make(args.env_id, **render_mode, **ENV_KWARGS)
-        for wrapper in WRAPPERS:  # add wrappers there: EnvPool would train without those added here
+        for (
+            wrapper
+        ) in WRAPPERS:  # extend WRAPPERS: EnvPool would train without a wrapper added here
             env = wrapper(env)
         if records_video:
             env = gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", lambda n: n == 0)
@@ -165,7 +168,7 @@ def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir=None
         envs = gym.vector.SyncVectorEnv([partial(make_env, index) for index in range(num_envs)])
         obs, _ = envs.reset(seed=seed)
     if envs.metadata["autoreset_mode"] != gym.vector.AutoresetMode.NEXT_STEP:
-        raise ValueError(f"{backend} does not reset this environment in NEXT_STEP mode")
+        raise ValueError(f"{backend} does not use NEXT_STEP mode; try --env-backend gymnasium")
     return envs, flatten(obs)
 
 
@@ -186,6 +189,8 @@ def choose_backend(args: Args, evaluation: bool) -> str:
         return "envpool" if only_in_envpool else "gymnasium"
     if args.env_backend == "envpool" and envpool is None:
         raise ValueError("--env-backend envpool requires a package: pip install envpool")
+    if args.env_backend == "envpool" and not in_envpool:
+        raise ValueError("EnvPool does not have this environment; use --env-backend auto")
     if args.env_backend == "auto":
         return "envpool" if in_envpool else "gymnasium"
     return args.env_backend

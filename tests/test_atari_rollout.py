@@ -243,7 +243,8 @@ def test_replay_holds_what_happened(small, record, replay, flags):
     assert replay.count == 16 and len(replay.frame) == 32
     for i in (0, 1):
         for t, row in enumerate(FakeAtari.timeline(i, 16)):
-            action, reward, terminal, valid, age = replay.rest[:, t, i]
+            names = ("action", "reward", "terminal", "valid", "age")
+            action, reward, terminal, valid, age = (getattr(replay, name)[t, i] for name in names)
             assert valid == (row is not None)
             if row:
                 assert FakeAtari.decode(replay.frame[t, i]) == (i, *row)
@@ -258,7 +259,8 @@ def test_batches_hold_what_happened(small, record):
     _, updates = record(batch_size=64, train_frequency=1)
     drawn, played = set(), {row[:3]: row for row in FakeAtari.rows}
     for _, _, _, batch, *_ in updates:
-        obs, next_obs, action, reward, terminal = batch
+        obs, next_obs = batch["obs"], batch["next_obs"]
+        action, reward, terminal = batch["action"], batch["reward"], batch["terminal"]
         for k in range(64):
             row = shown(obs[k])[-1]
             i, game, step = row
@@ -300,7 +302,7 @@ def test_fire_after_a_lost_life(small, record, request, monkeypatch):
     if replays:
         for i in (0, 1):
             valid = [row is not None and row[1] not in script for row in FakeAtari.timeline(i, 16)]
-            assert replays[0].rest[3, :16, i].tolist() == valid
+            assert replays[0].valid[:16, i].tolist() == valid
         return
     for number, (_, _, batch, *_) in enumerate(updates[:2]):
         obs, targets = batch["obs"], batch["target"]
