@@ -43,10 +43,12 @@ try:
 except ImportError:  # no wheel for this platform: Gymnasium steps the environments instead
     envpool = None
 
-# The one place for wrappers, innermost first, and for keyword arguments of gym.make, for example
-#   WRAPPERS = (gym.wrappers.TimeAwareObservation, partial(gym.wrappers.RescaleAction, ...))
+# The one place for wrappers around gym.make's environment, innermost first, and for keyword
+# arguments of gym.make. For example:
+#   WRAPPERS = (partial(gym.wrappers.TransformReward, func=lambda reward: 0.1 * reward),)
+#   ENV_KWARGS = {"g": 9.81}
 # EnvPool takes neither: with any of them Gymnasium steps the environments, in training as in
-# evaluation.
+# evaluation. Give the unchanged run that you compare with --env-backend gymnasium.
 WRAPPERS = ()
 ENV_KWARGS = {}
 
