@@ -201,6 +201,5 @@ def failures(algos: Path = ALGOS) -> list[str]:
 
 if __name__ == "__main__":
     found = failures(*map(Path, sys.argv[1:2]))
-    print(*found, sep="\n")
-    print(f"{len(found)} edits do not apply")
+    print(*found, f"{len(found)} edits do not apply", sep="\n")
     sys.exit(bool(found))
