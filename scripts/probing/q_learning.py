@@ -21,6 +21,7 @@ from probing.subject import (
     gradient,
     largest,
     passes,
+    tensors_of,
 )
 
 
@@ -598,7 +599,9 @@ def replay_draws(subject: Subject) -> Finding:
             *([100, *positional[1:]] if positional else ()),
             **(named if positional else named | {"size": 100}),
         )
-        for _, k, n in draws.find(dict(zip(subject.loss_parameters, result))):
+        own = result if isinstance(result, dict) else subject.loss_names
+        named = {subject.loss_names.get(name, name): t for name, t in zip(own, tensors_of(result))}
+        for _, k, n in draws.find(named):
             counts[k, n] = counts.get((k, n), 0) + 1
     K, rows = len(trace.truth), min(len(trace.truth), trace.args.buffer_size // trace.args.num_envs)
     eligible = [
