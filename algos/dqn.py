@@ -275,7 +275,7 @@ def td_target(reward, terminal, next_values, next_action, gamma: float):
     return reward + gamma * next_value * (1 - terminal)
 
 
-def dqn_loss(agent: Agent, target_agent: Agent, args, obs, next_obs, action, reward, terminal):
+def dqn_loss(agent: Agent, target_agent, args: Args, obs, next_obs, action, reward, terminal):
     """Loss of a minibatch of tensors (n, ...), and its metrics by name."""
     with torch.no_grad():
         next_values = target_agent(next_obs)
@@ -514,6 +514,14 @@ def open_run(args: Args, device: str, global_step: int):
     return run_dir, record, writer
 
 
+def open_bar(args: Args, global_step: int) -> tqdm:
+    """Progress bar; it is disabled without a terminal, and train() prints lines instead."""
+    layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
+    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=None)
+    bar.postfix = "no episode yet"
+    return bar
+
+
 def summarize(record: dict, train_returns, eval_returns: np.ndarray) -> dict:
     """What train() returns and summary.json holds; train_returns are the last 100 at most."""
     return {
@@ -591,9 +599,7 @@ def train(args: Args, signals=()) -> dict:
     done = np.zeros(args.num_envs, bool)
     seconds_per_step = []  # of each iteration
     saved_step = global_step
-    layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
-    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=None)
-    bar.postfix = "no episode yet"
+    bar = open_bar(args, global_step)
 
     while global_step < args.total_timesteps:
         # An iteration lasts until the next line of the log

@@ -251,7 +251,7 @@ class Agent(nn.Module):
     def forward(self, obs):
         """obs (n, 4, 84, 84) uint8 -> (n, num_actions) float32."""
         dtype = torch.bfloat16 if self.bfloat16 else self.head.weight.dtype
-        # channels_last before the cast, while a pixel is a byte: 22 % more steps/s in float32
+        # channels_last like the weights, and before the cast, while a pixel is a byte
         x = obs.contiguous(memory_format=torch.channels_last).to(dtype).div_(255)
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bfloat16):
             features = self.network(x).float()
@@ -369,7 +369,7 @@ def td_target(reward, terminal, next_values, next_action, gamma: float):
     return reward + gamma * next_value * (1 - terminal)
 
 
-def dqn_loss(agent: Agent, target_agent: Agent, args, obs, next_obs, action, reward, terminal):
+def dqn_loss(agent: Agent, target_agent, args: Args, obs, next_obs, action, reward, terminal):
     """Loss of a minibatch of tensors (n, ...), and its metrics by name."""
     with torch.no_grad():
         next_values = target_agent(next_obs)
@@ -598,6 +598,14 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
     return run_dir, record, writer
 
 
+def open_bar(args: Args, global_step: int) -> tqdm:
+    """Progress bar; it is disabled without a terminal, and train() prints lines instead."""
+    layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
+    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=None)
+    bar.postfix = "no episode yet"
+    return bar
+
+
 def summarize(record: dict, train_returns, eval_returns: np.ndarray) -> dict:
     """What train() returns and summary.json holds; train_returns are the last 100 at most."""
     return {
@@ -683,9 +691,7 @@ def train(args: Args, signals=()) -> dict:
     age = np.zeros(args.num_envs, int)  # steps since the reset, 3 and more as 3
     seconds_per_step = []  # of each iteration
     saved_step = global_step
-    layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
-    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=None)
-    bar.postfix = "no episode yet"
+    bar = open_bar(args, global_step)
 
     while global_step < args.total_timesteps:
         # An iteration lasts until the next line of the log

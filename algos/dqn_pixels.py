@@ -1,29 +1,37 @@
-"""Deep Q-learning (DQN), with double Q-learning as an option, from pictures.
+"""Deep Q-learning (DQN) from images, optionally with double Q-learning.
 
     python algos/dqn_pixels.py --env-id CartPole-v1
 
 DQN: Mnih et al. 2015, Nature 518:529. Double DQN: van Hasselt et al. 2016, arXiv:1509.06461.
-Takes any Gymnasium environment of Discrete actions: stacks of pictures (frames, height, width)
-as they are; pictures in colour, and of all others what they render, as the last four in grey,
-84 x 84. Atari has its own file, dqn_atari.py, whose replay takes a quarter of the memory.
-1. Orthogonal initialisation, Adam in place of RMSprop, gradients clipped.
-2. Many environments: the steps of all of them count for the schedules and --train-frequency.
-3. The error is squared: clipped, terminal states, far off at first, would count too little.
-4. DQN forgets what it knew: the best model of all evaluations is kept in best.pt.
-5. A time limit is no terminal state: a truncated episode bootstraps from its last observation.
-6. --precision auto may compute the hidden layers in bfloat16.
+The file takes any Gymnasium environment with Discrete actions. Observations that are stacks of
+images (frames, height, width) are used as they are. Images in colour, and whatever all other
+environments render, become stacks of the last 4 frames, grey and 84 x 84. Atari games have a file
+of their own, dqn_atari.py, whose replay buffer takes a quarter of the memory.
+What differs from the papers:
+1. The network is initialised orthogonally, and --precision auto may compute it in bfloat16. Adam
+   replaces RMSprop, and gradients are clipped.
+2. Many environments step at once. The steps of all of them count for the schedules and for
+   --train-frequency.
+3. The squared error replaces the Huber loss. The values of terminal states are far off at first,
+   and the Huber loss limits the gradient of such large errors.
+4. DQN can forget what it has learned: best.pt keeps the best model of all evaluations.
+5. Truncation is not termination: a truncated episode bootstraps from its last observation.
+6. A checkpoint lacks the replay buffer: a resumed run starts with an empty one.
 """
 
 import argparse
 import copy
 import json
+import math
 import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -36,81 +44,130 @@ import tyro
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
+# The one place for wrappers, innermost first, and for keyword arguments of gym.make, for example
+#   WRAPPERS = (partial(gym.wrappers.MaxAndSkipObservation, skip=4),)
+# They come before the images are turned grey, resized and stacked.
+WRAPPERS = ()
+ENV_KWARGS = {}
+
+CHECKPOINT_FORMAT = 1  # changes when this file can no longer read the checkpoints it wrote before
+
 
 @dataclass
 class Args:
-    exp_name: str = Path(__file__).stem  # name of this experiment, part of the run folder's name
+    exp_name: str = Path(__file__).stem  # name of the experiment, part of the run folder's name
     seed: int = 1  # seeds Python, NumPy, PyTorch and every environment
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto takes CUDA where there is one
-    torch_threads: int = 0  # CPU threads of PyTorch; 0 leaves its own choice, one for each core
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 if it is native
-    runs_dir: str = "runs"  # the run folder is created in here
-    resume: str = ""  # run folder to continue with a new replay; flags beside it replace the saved
-    checkpoint_frequency: int = 20_000  # steps between two checkpoints
-    eval_frequency: int = 10_000  # steps between two evaluations; 0 evaluates at the end only
-    eval_episodes: int = 30  # episodes of an evaluation, one in each of as many environments
-    eval_max_steps: int = 50_000  # an evaluation cuts longer episodes
-    eval_e: float = 0.0  # share of random actions in evaluations
-    capture_video: bool = False  # film the first 3 episodes of every evaluation
-    track: bool = False  # send the run to Weights & Biases as well
-    wandb_project_name: str = "plainrl"  # its project there
-    wandb_entity: str | None = None  # its user or team there
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto uses CUDA if it is available
+    torch_threads: int = 0  # CPU threads of PyTorch; 0 is PyTorch's default, one per core
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 where it is native
+    runs_dir: str = "runs"  # parent of the run folder
+    resume: str = ""  # run folder to continue; flags given with it replace the saved ones
+    checkpoint_frequency: int = 20_000  # steps between checkpoints
+    eval_frequency: int = 10_000  # steps between evaluations; 0 evaluates only at the end
+    eval_episodes: int = 30  # episodes of an evaluation, each in an environment of its own
+    eval_max_steps: int = 50_000  # an evaluation truncates longer episodes
+    eval_e: float = 0.0  # epsilon of evaluations
+    capture_video: bool = False  # record the first 3 episodes of every evaluation
+    track: bool = False  # log to Weights & Biases as well
+    wandb_project_name: str = "plainrl"  # W&B project
+    wandb_entity: str | None = None  # W&B user or team
     compile: bool = False  # torch.compile network and loss; CUDA graphs on a GPU
-    env_id: str = "CartPole-v1"  # a Gymnasium id that shows or renders pictures; Discrete actions
+    env_id: str = "CartPole-v1"  # Gymnasium id with Discrete actions that shows or renders images
     num_envs: int = 8  # parallel environments
-    total_timesteps: int = 100_000  # steps of all environments; schedules stretch to a new total
-    learning_rate: float = 2.5e-4  # step size of Adam
-    buffer_size: int = 50_000  # steps that the replay holds, of all environments; 28 KB each
+    total_timesteps: int = 100_000  # steps of all environments; schedules follow a new total
+    learning_rate: float = 2.5e-4  # of Adam
+    buffer_size: int = 50_000  # steps in the replay buffer, 28 KB each with images of 84 x 84
     gamma: float = 0.99  # discount factor
-    tau: float = 1.0  # share of the online network in an update of the target network
-    target_network_frequency: int = 500  # steps between two updates of the target network
-    batch_size: int = 64  # transitions of an update
-    start_e: float = 1.0  # epsilon, the share of random actions, until learning starts
-    end_e: float = 0.05  # epsilon at the end
-    exploration_fraction: float = 0.2  # part of total_timesteps over which it then falls linearly
-    learning_starts: int = 1000  # steps that the replay must hold before the first update
-    train_frequency: int = 8  # steps between two updates
-    double_dqn: bool = False  # the online network picks the action that the target network values
-    loss: Literal["huber", "mse"] = "mse"  # of the error; huber is the paper's clipped one
-    max_grad_norm: float = 10.0  # largest norm of the gradient
+    tau: float = 1.0  # soft-update coefficient of the target network; 1 copies the online network
+    target_network_frequency: int = 500  # steps between updates of the target network
+    batch_size: int = 64  # transitions per update
+    start_e: float = 1.0  # epsilon, the probability of a random action, until learning starts
+    end_e: float = 0.05  # final epsilon
+    exploration_fraction: float = 0.2  # fraction of total_timesteps over which epsilon is annealed
+    learning_starts: int = 1000  # steps in the replay buffer before the first update
+    train_frequency: int = 8  # steps between updates
+    double_dqn: bool = False  # the online network selects the action that the target one evaluates
+    loss: Literal["huber", "mse"] = "mse"  # of the temporal-difference error; the paper has huber
+    max_grad_norm: float = 10.0  # gradients are clipped to this norm
 
     def __post_init__(self):
-        shares = ("gamma", "tau", "start_e", "end_e", "eval_e", "exploration_fraction")
+        fractions = ("gamma", "tau", "start_e", "end_e", "eval_e", "exploration_fraction")
+        may_be_zero = ("seed", "torch_threads", "eval_frequency", *fractions)
         for name, value in asdict(self).items():
-            least = 0 if name in (*shares, "seed", "eval_frequency", "torch_threads") else 1e-9
-            most = 1 if name in shares else 2**32 - 1
-            if type(value) in (int, float) and not least <= value <= most:
-                raise ValueError(f"--{name.replace('_', '-')} {value} is not in [{least}, {most}]")
-        most = min(self.buffer_size // self.num_envs * self.num_envs, self.total_timesteps - 1)
-        if not 3 * self.num_envs <= self.learning_starts <= most:
-            raise ValueError(f"--learning-starts: 3 x --num-envs to {most}: buffer, total steps")
+            flag = f"--{name.replace('_', '-')} {value}"
+            if type(value) not in (int, float):
+                continue
+            if value == 0 and name in may_be_zero:
+                continue
+            if not 0 < value < 2**32:  # NumPy's limit for seeds; excludes NaN and infinity as well
+                raise ValueError(f"{flag} must be above 0 and below 2**32")
+            if name in fractions and value > 1:
+                raise ValueError(f"{flag} must be at most 1")
+        learning_starts = f"--learning-starts {self.learning_starts}"
+        # The newest of three rows of steps has no next observation yet, and one of the two before
+        # it can be an autoreset step: from three rows on there is always a transition to sample.
+        if self.learning_starts < 3 * self.num_envs:
+            least = f"{3 * self.num_envs} (3 x --num-envs {self.num_envs})"
+            raise ValueError(f"{learning_starts} must be at least {least}")
+        if self.learning_starts > self.buffer_size // self.num_envs * self.num_envs:
+            buffer = f"--buffer-size {self.buffer_size} in rows of --num-envs {self.num_envs}"
+            raise ValueError(f"{learning_starts} does not fit in {buffer}. Raise --buffer-size")
+        if self.learning_starts >= self.total_timesteps:
+            total = f"--total-timesteps {self.total_timesteps}"
+            raise ValueError(f"{learning_starts} leaves no step of {total} to learn. Lower it")
+
+
+class DropInfo(gym.Wrapper):
+    """Discards the environment's info: vector environments fail if an entry changes its type."""
+
+    def reset(self, **kwargs):
+        obs, _ = self.env.reset(**kwargs)
+        return obs, {}
+
+    def step(self, action):
+        obs, reward, terminated, truncated, _ = self.env.step(action)
+        return obs, reward, terminated, truncated, {}
 
 
 def make_envs(args: Args, num_envs: int, seed: int, video_dir=None):
-    """Vector environment seeded seed, seed + 1, ... in NEXT_STEP mode, and its first observation.
+    """Vector environment in NEXT_STEP mode, seeded seed, seed + 1, ..., and its first observation.
 
-    The step after an episode's end is a reset row: its action is ignored, it belongs to no episode.
+    In this mode the step after an episode's end only resets the environment ("autoreset step"):
+    its action is ignored, and it belongs to no episode. The observation before it is the
+    episode's true last one.
     """
-    with gym.make(args.env_id) as env:
+
+    def make_unprocessed(**render_mode):
+        env = gym.make(args.env_id, **render_mode, **ENV_KWARGS)
+        for wrapper in WRAPPERS:
+            env = wrapper(env)
+        return env
+
+    with make_unprocessed() as env:
         space = env.observation_space
-    is_picture = space.dtype == np.uint8 and len(space.shape) == 3
+    is_image = space.dtype == np.uint8 and len(space.shape) == 3
+    is_stack = is_image and space.shape[-1] != 3
 
-    def make_env(index):
-        film = video_dir is not None and index < 3 and args.capture_video
-        options = {"render_mode": "rgb_array"} if film or not is_picture else {}
-        env = gym.make(args.env_id, **options)
-        if not is_picture:
-            env = gym.wrappers.AddRenderObservation(env)  # (height, width, 3)
-        if film:
+    def make_env(index: int):
+        records_video = video_dir is not None and index < 3
+        render_mode = {"render_mode": "rgb_array"} if records_video or not is_image else {}
+        env = make_unprocessed(**render_mode)
+        if not is_image:
+            env = gym.wrappers.AddRenderObservation(env)  # replaces the observation by the image
+        if records_video:
             env = gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", lambda n: n == 0)
-        if is_picture and space.shape[-1] != 3:
-            return env
-        env = gym.wrappers.GrayscaleObservation(gym.wrappers.ResizeObservation(env, (84, 84)))
-        return gym.wrappers.FrameStackObservation(env, 4)  # newest last; first four times the first
+        if not is_stack:
+            env = gym.wrappers.ResizeObservation(env, (84, 84))
+            env = gym.wrappers.GrayscaleObservation(env)
+            # The newest frame is the last. An episode begins with four times its first one.
+            env = gym.wrappers.FrameStackObservation(env, 4)
+        return DropInfo(env)
 
-    envs = gym.vector.SyncVectorEnv([lambda i=i: make_env(i) for i in range(num_envs)])
-    assert envs.metadata["autoreset_mode"] == gym.vector.AutoresetMode.NEXT_STEP
-    return envs, envs.reset(seed=seed)[0]  # (num_envs, frames, height, width) uint8
+    envs = gym.vector.SyncVectorEnv([partial(make_env, index) for index in range(num_envs)])
+    obs, _ = envs.reset(seed=seed)  # (num_envs, frames, height, width) uint8
+    if envs.metadata["autoreset_mode"] != gym.vector.AutoresetMode.NEXT_STEP:
+        raise ValueError("Gymnasium does not reset this environment in NEXT_STEP mode")
+    return envs, obs
 
 
 def layer_init(layer, std: float = 2**0.5):
@@ -120,12 +177,11 @@ def layer_init(layer, std: float = 2**0.5):
 
 
 class Agent(nn.Module):
-    """The network of Mnih et al. 2015: a value for each action."""
+    """Q-network of Mnih et al. 2015: the value of each action."""
 
     def __init__(self, obs_shape, action_space: gym.spaces.Discrete, args: Args, precision: str):
         super().__init__()
-        frames, *sides = obs_shape
-        height, width = ((side // 4 - 5) // 2 - 1 for side in sides)  # after three convolutions
+        frames, height, width = obs_shape
         self.args = args
         self.num_actions = int(action_space.n)
         self.bfloat16 = precision == "bfloat16"
@@ -137,96 +193,194 @@ class Agent(nn.Module):
             layer_init(nn.Conv2d(64, 64, 3)),
             nn.ReLU(),
             nn.Flatten(),
-            layer_init(nn.Linear(64 * height * width, 512)),
+            layer_init(nn.Linear(64 * self.convolved(height) * self.convolved(width), 512)),
             nn.ReLU(),
         )
         self.head = layer_init(nn.Linear(512, self.num_actions), std=1.0)
 
+    @staticmethod
+    def convolved(side: int) -> int:
+        """Height or width of the images after the three convolutions."""
+        side = (side - 8) // 4 + 1
+        side = (side - 4) // 2 + 1
+        return side - 3 + 1
+
     def forward(self, obs):
         """obs (n, frames, height, width) uint8 -> (n, num_actions) float32."""
         dtype = torch.bfloat16 if self.bfloat16 else self.head.weight.dtype
+        # channels_last like the weights, and before the cast, while a pixel is a byte
         x = obs.contiguous(memory_format=torch.channels_last).to(dtype).div_(255)
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bfloat16):
             features = self.network(x).float()
         return self.head(features)
 
     def get_action(self, obs, epsilon: float):
-        """The best action (n,) or, with probability epsilon in each row for itself, any action."""
-        action = torch.randint(self.num_actions, (len(obs),))  # drawn on the CPU on any device
+        """Epsilon-greedy actions (n,): each is random with probability epsilon, else greedy."""
+        # Drawn on the CPU, so that a seed gives the same random numbers on every device
+        random_action = torch.randint(self.num_actions, (len(obs),))
         explores = torch.rand(len(obs)) < epsilon
-        return torch.where(explores, action, self(obs).argmax(-1).cpu())
+        greedy_action = self(obs).argmax(-1).cpu()
+        return torch.where(explores, random_action, greedy_action)
 
 
 class Replay:
-    """The last `rows` steps of each environment, as a ring. The next observation is one row on.
+    """Replay buffer: the last `rows` steps of each environment, in a ring of rows.
 
-    Where an episode ends, too: the reset row holds its true final observation.
+    A row holds one step of all environments. The next observation of a step is not stored twice:
+    it is the observation of the next row. This is also true where an episode ends, as the row of
+    the autoreset step holds the episode's true last observation.
     """
 
     def __init__(self, rows: int, num_envs: int, obs_shape: tuple[int, int, int]):
         self.obs = np.zeros((rows, num_envs, *obs_shape), np.uint8)
-        self.rest = np.zeros((4, rows, num_envs), np.float32)
-        self.count = 0  # rows written, overwritten ones included
+        self.action = np.zeros((rows, num_envs), np.int64)
+        self.reward = np.zeros((rows, num_envs), np.float32)
+        self.terminal = np.zeros((rows, num_envs), np.float32)  # 1 where no value follows
+        self.valid = np.zeros((rows, num_envs), bool)  # False for autoreset steps
+        self.count = 0  # rows added so far, including those that are overwritten
 
     def add(self, obs, action, reward, terminal, valid):
-        """A step of all environments: obs (num_envs, *obs_shape), the rest (num_envs,)."""
+        """A step of all environments: obs (num_envs, *obs_shape), the other arrays (num_envs,)."""
         row = self.count % len(self.obs)
         self.obs[row] = obs
-        self.rest[:, row] = action, reward, terminal, valid
+        self.action[row] = action
+        self.reward[row] = reward
+        self.terminal[row] = terminal
+        self.valid[row] = valid
         self.count += 1
 
-    def sample(self, size: int):
-        """obs, next_obs (size, *obs_shape), action, reward, terminal (size,), with replacement."""
-        rows, num_envs = self.obs.shape[:2]
+    def sample(self, size: int) -> dict:
+        """Transitions, tensors (size, ...) by name, drawn uniformly with replacement."""
+        rows, num_envs = self.valid.shape
         filled = min(self.count, rows)
-        row, env = np.empty((2, size), dtype=int)
-        draw = np.ones(size, dtype=bool)
-        while count := draw.sum():  # the newest row has no next observation yet: not drawn
-            row[draw] = (self.count - filled + np.random.randint(filled - 1, size=count)) % rows
-            env[draw] = np.random.randint(num_envs, size=count)
-            draw = self.rest[3, row, env] == 0  # reset rows
-        batch = [self.obs[row, env], self.obs[(row + 1) % rows, env], *self.rest[:3, row, env]]
-        return [torch.from_numpy(array) for array in batch]
+        oldest = self.count - filled
+        row = np.zeros(size, int)
+        env = np.zeros(size, int)
+        # Draw all samples, then draw those again that hit an autoreset step, until none does
+        redraw = np.ones(size, bool)
+        while redraw.any():
+            num_draws = redraw.sum()
+            # The newest row is never drawn: its next observation has not been added yet
+            row[redraw] = (oldest + np.random.randint(filled - 1, size=num_draws)) % rows
+            env[redraw] = np.random.randint(num_envs, size=num_draws)
+            redraw = ~self.valid[row, env]
+        next_row = (row + 1) % rows
+        return {
+            "obs": torch.from_numpy(self.obs[row, env]),
+            "next_obs": torch.from_numpy(self.obs[next_row, env]),
+            "action": torch.from_numpy(self.action[row, env]),
+            "reward": torch.from_numpy(self.reward[row, env]),
+            "terminal": torch.from_numpy(self.terminal[row, env]),
+        }
 
 
-def td_target(reward, terminal, next_values, next_chooser, gamma: float):
-    """Targets (n,), by the next_values (n, num_actions) of the actions best in next_chooser."""
-    best = next_chooser.argmax(-1, keepdim=True)
-    return reward + gamma * next_values.gather(-1, best).squeeze(-1) * (1 - terminal)
+def td_target(reward, terminal, next_values, next_action, gamma: float):
+    """Targets (n,), from next_values (n, num_actions) of the target network and the rest (n,)."""
+    next_value = next_values.gather(-1, next_action.unsqueeze(-1)).squeeze(-1)
+    # A terminal state is worth nothing, a truncated one its value
+    return reward + gamma * next_value * (1 - terminal)
 
 
 def dqn_loss(agent: Agent, target_agent, args: Args, obs, next_obs, action, reward, terminal):
-    """Loss of a batch of tensors (n, ...), and [loss, mean value]."""
+    """Loss of a minibatch of tensors (n, ...), and its metrics by name."""
     with torch.no_grad():
         next_values = target_agent(next_obs)
-        next_chooser = agent(next_obs) if args.double_dqn else next_values  # double DQN eq. 4
-        target = td_target(reward, terminal, next_values, next_chooser, args.gamma)
-    value = agent(obs).gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
+        if args.double_dqn:  # eq. 4 of the double DQN paper
+            next_action = agent(next_obs).argmax(-1)
+        else:
+            next_action = next_values.argmax(-1)
+        target = td_target(reward, terminal, next_values, next_action, args.gamma)
+    value = agent(obs).gather(-1, action.unsqueeze(-1)).squeeze(-1)
     assert value.shape == target.shape == reward.shape == terminal.shape
-    losses = {"huber": nn.functional.smooth_l1_loss, "mse": nn.functional.mse_loss}
-    loss = losses[args.loss](value, target)
-    return loss, torch.stack([loss, value.mean()]).detach()
+    if args.loss == "huber":
+        loss = nn.functional.smooth_l1_loss(value, target)
+    else:
+        loss = nn.functional.mse_loss(value, target)
+    metrics = {
+        "losses/td_loss": loss,
+        "losses/q_values": value.mean(),
+    }
+    return loss, metrics
 
 
-def update(agent: Agent, target_agent: Agent, optimizer, args: Args, batch, loss_fn=dqn_loss):
-    """A step for each batch_size rows of dqn_loss's tensors (rows, ...); the mean metrics (2,)."""
-    metrics = []
-    for minibatch in zip(*(tensor.split(args.batch_size) for tensor in batch)):
-        loss, mb_metrics = loss_fn(agent, target_agent, args, *minibatch)
+def update(agent: Agent, target_agent: Agent, optimizer, args: Args, batch: dict, loss_fn=dqn_loss):
+    """One gradient step per --batch-size samples of a batch (samples, ...); mean metrics by name.
+
+    Several updates can be due at once, because all environments step between two updates. The
+    batch then holds the samples of all these updates.
+    """
+    history = []
+    for start in range(0, len(batch["obs"]), args.batch_size):
+        end = start + args.batch_size
+        minibatch = {name: tensor[start:end] for name, tensor in batch.items()}
+        loss, metrics = loss_fn(agent, target_agent, args, **minibatch)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(agent.parameters(), args.max_grad_norm)
         optimizer.step()
-        metrics.append(mb_metrics.clone())
-    return torch.stack(metrics).mean(0)
+        # stack() copies: the next call of a CUDA graph overwrites these tensors
+        history.append(torch.stack(list(metrics.values())).detach())
+    means = torch.stack(history).mean(0)  # tensors, as a number would make the CPU wait for a GPU
+    return dict(zip(metrics, means))
+
+
+def update_target(target_agent: Agent, agent: Agent, tau: float):
+    """Move the target network's weights towards the online network's: w += tau * (online - w)."""
+    for target, online in zip(target_agent.parameters(), agent.parameters()):
+        target.data.lerp_(online.data, tau)
+
+
+def epsilon_at(step: int, args: Args) -> float:
+    """Epsilon of a step: --start-e until --learning-starts, then annealed linearly to --end-e."""
+    start = args.learning_starts
+    end = start + args.exploration_fraction * args.total_timesteps
+    return float(np.interp(step, [start, end], [args.start_e, args.end_e]))
+
+
+def crossed(first_step: int, step: int, every: int) -> int:
+    """How many multiples of `every` come after first_step, up to step.
+
+    All environments step at once, so that the step count can jump over a multiple, or several.
+    """
+    return step // every - first_step // every
+
+
+def next_log_step(step: int, eval_frequency: int, longest: int) -> int:
+    """Step of the first line of the log after `step`.
+
+    The intervals between the lines are equal, at most `longest` steps long, and an evaluation
+    always falls at the end of one.
+    """
+    intervals = math.ceil(eval_frequency / longest)  # between two evaluations
+    completed = step * intervals // eval_frequency
+    return math.ceil((completed + 1) * eval_frequency / intervals)
+
+
+def check_finite(agent: Agent, rewards, scalars: dict, global_step, saved_step, run_dir):
+    """Exit if there is a NaN or an infinity: rewards (T, N), weights. Images are integers."""
+    sums = [weight.detach().sum() for weight in agent.parameters()]  # NaN if an element is NaN
+    numbers = {
+        "rewards": torch.from_numpy(rewards),
+        "losses": torch.tensor(list(scalars.values())),
+        "weights": torch.stack(sums),
+    }
+    for name, tensor in numbers.items():
+        is_finite = tensor.isfinite()
+        if not is_finite.all():
+            where = name
+            if name == "rewards":
+                _, env = (~is_finite).nonzero()[0]
+                where = f"rewards of environment {env}"
+            checkpoint = f"the last checkpoint in {run_dir} is at step {saved_step}"
+            sys.exit(f"NaN or infinity in the {where} before step {global_step}; {checkpoint}")
 
 
 @torch.inference_mode()
-def evaluate(agent: Agent, envs, obs):
-    """Raw return of each environment's first episode, with --eval-e for epsilon."""
+def evaluate(agent: Agent, envs, obs) -> np.ndarray:
+    """Raw return of each environment's first episode, with --eval-e as epsilon."""
     returns = np.zeros(envs.num_envs)
     running = np.ones(envs.num_envs, bool)
-    with torch.random.fork_rng(devices=[]):  # training goes on with the draws it would have had
+    with torch.random.fork_rng(devices=[]):  # leaves training's random numbers alone
         for _ in range(agent.args.eval_max_steps):
             x = torch.from_numpy(obs).to(agent.head.weight.device)
             action = agent.get_action(x, agent.args.eval_e).numpy()
@@ -236,222 +390,353 @@ def evaluate(agent: Agent, envs, obs):
             if not running.any():
                 break
     if running.any():
-        print(f"{running.sum()} episodes cut: longer than --eval-max-steps", file=sys.stderr)
+        print(f"{running.sum()} episodes truncated at --eval-max-steps", file=sys.stderr)
     envs.close()
     return returns
 
 
 def write(path: Path, content):
-    """Aside, then moved: a kill at any moment leaves the old file or the new one, whole."""
-    aside = path.with_suffix(".tmp")
+    """Write atomically: a killed process leaves the old file or the new one, never half of one."""
+    partial_path = path.with_suffix(".tmp")
     if path.suffix == ".pt":
-        torch.save(content, aside)
+        torch.save(content, partial_path)
     else:
-        aside.write_text(json.dumps(content, indent=2) + "\n")
-    os.replace(aside, path)
+        partial_path.write_text(json.dumps(content, indent=2) + "\n")
+    os.replace(partial_path, path)
 
 
-def load_checkpoint(run_dir) -> dict:
-    """The run's checkpoint, read as data: nothing in it can run code."""
+def load_checkpoint(run_dir: str) -> dict:
+    """The checkpoint of a run. It is loaded as data, so that it cannot execute code."""
     try:
         saved = torch.load(Path(run_dir, "checkpoint.pt"), map_location="cpu", weights_only=True)
-        assert saved["algo"] == Path(__file__).stem, f"it is of {saved['algo']}.py"
-        return saved | {"args": asdict(Args(**saved["args"])) | {"resume": run_dir}}
+        if saved["algo"] != Path(__file__).stem:
+            raise ValueError(f"it was written by {saved['algo']}.py")
+        file_format = saved.get("format", 1)  # checkpoints without the number are of format 1
+        if file_format != CHECKPOINT_FORMAT:
+            raise ValueError(f"format {file_format}; this file reads format {CHECKPOINT_FORMAT}")
+        args = Args(**saved["args"])  # flags that are newer than the run get their defaults
+        args.resume = run_dir  # so that train(args) continues the run
+        saved["args"] = asdict(args)
+        return saved
     except Exception as error:
-        sys.exit(f"--resume {run_dir} is no run folder of this file: {error!r:.120}")
+        sys.exit(f"--resume {run_dir} is not a run folder of this file: {error!r:.120}")
 
 
-def train(args: Args, stop=()) -> dict:
-    """Train and evaluate; the content of summary.json. A signal's number in stop: save and end."""
-    if args.track and not find_spec("wandb"):
-        sys.exit("--track needs a package: pip install wandb")
-    device = args.device.replace("auto", "cuda" if torch.cuda.is_available() else "cpu")
-    if not getattr(torch, device).is_available():
-        sys.exit(f"--device {device} is not there; take --device auto")
-    torch.set_num_threads(args.torch_threads or torch.get_num_threads())
-    native = torch.cpu.get_capabilities().get("avx512_bf16", False)
-    if device != "cpu":
-        native = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    precision = args.precision.replace("auto", "bfloat16" if native else "float32")
-    if precision == "bfloat16" and not native:
-        print("bfloat16 is not native here: --precision auto may be faster", file=sys.stderr)
-    started = time.time()
-    saved = load_checkpoint(args.resume) if args.resume else None
-    global_step = saved["global_step"] if saved else 0
-    if saved:
-        started -= saved["wall_time_s"]
-        extended = args.total_timesteps != saved["total_timesteps"]
-        left = args.total_timesteps - global_step
-        if left <= (args.learning_starts if extended else 0):
-            sys.exit(f"--resume {args.resume}: no steps left to learn from; more --total-timesteps")
-        if args.env_id != saved["env_id"]:
-            sys.exit(f"--resume {args.resume}: env_id must stay {saved['env_id']}")
-        if left <= args.learning_starts:
-            print("no update before the end: the replay begins empty", file=sys.stderr)
-    seed = (args.seed + global_step) % 2**32  # a resumed run differs from an unbroken one
+def check_resume(args: Args, saved: dict):
+    """Exit if the flags contradict the checkpoint."""
+    if saved["global_step"] >= args.total_timesteps:
+        at_step = f"--resume {args.resume} is at step {saved['global_step']}"
+        sys.exit(f"{at_step} and has ended; raise --total-timesteps to continue it")
+    if args.env_id != saved["env_id"]:
+        sys.exit(f"--resume {args.resume}: env_id must stay {saved['env_id']}")
+    steps_left = args.total_timesteps - saved["global_step"]
+    if steps_left <= args.learning_starts:
+        message = f"--resume {args.resume}: the replay buffer starts empty, so that the last "
+        message += f"{steps_left} steps train nothing (--learning-starts {args.learning_starts})"
+        if args.total_timesteps != saved["total_timesteps"]:
+            sys.exit(f"{message}; raise --total-timesteps")
+        print(message, file=sys.stderr)  # the run was interrupted shortly before its end
+
+
+def open_envs(args: Args, env_seed: int, global_step: int):
+    """Training environments and their first observation."""
+    try:
+        envs, obs = make_envs(args, args.num_envs, env_seed + global_step)
+    except Exception as error:  # renderers raise errors of any type
+        sys.exit(f"--env-id {args.env_id} does not show images: {error.__cause__ or error!r}")
+    action_space = envs.single_action_space
+    if not isinstance(action_space, gym.spaces.Discrete) or action_space.start != 0:
+        needed = "this file takes Discrete ones that start at 0"
+        sys.exit(f"--env-id {args.env_id}: {action_space} actions; {needed}")
+    _, _, height, width = obs.shape
+    if min(height, width) < 36:  # the convolutions would leave nothing
+        needed = "the network needs 36 x 36; add a wrapper to WRAPPERS"
+        sys.exit(f"--env-id {args.env_id}: images of {height} x {width}, {needed}")
+    largest_buffer = 2**33 // obs[0].nbytes  # steps whose images fill 8 GiB
+    if args.buffer_size > largest_buffer:
+        wrong = f"--buffer-size {args.buffer_size} needs more than 8 GiB of memory"
+        sys.exit(f"{wrong} for these images; use at most {largest_buffer}")
+    envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)  # it counts from the next step on
+    return envs, obs
+
+
+def open_run(args: Args, device: str, precision: str, global_step: int):
+    """Run folder, the record of the run that goes into all its files, and TensorBoard's writer."""
+    name = f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
+    name = name.replace("/", "-").replace(":", "-")
+    run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, name)
+    run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
+    script = run_dir / Path(__file__).name
+    if script.resolve() != Path(__file__).resolve():
+        shutil.copy(__file__, script)
+    git = ["git", "-C", Path(__file__).resolve().parent, "describe", "--always", "--dirty"]
+    try:
+        commit = subprocess.run(git, capture_output=True, text=True).stdout.strip()
+    except OSError:  # git is not installed
+        commit = ""
+    record = {
+        "algo": Path(__file__).stem,
+        "format": CHECKPOINT_FORMAT,
+        "env_id": args.env_id,
+        "seed": args.seed,
+        "device": device,
+        "precision": precision,
+        "total_timesteps": args.total_timesteps,
+        "args": asdict(args),
+        "commit": commit or "unknown",
+        "versions": {
+            "torch": str(torch.__version__),
+            "numpy": np.__version__,
+            "gymnasium": gym.__version__,
+        },
+    }
+    write(run_dir / "config.json", record)
+    if args.track:
+        import wandb
+
+        wandb.init(
+            project=args.wandb_project_name,
+            entity=args.wandb_entity,
+            id=run_dir.name,
+            resume="allow",
+            sync_tensorboard=True,
+            config=asdict(args),
+        )
+    # purge_step hides what an interrupted run logged after its last checkpoint
+    writer = SummaryWriter(run_dir, purge_step=global_step + 1)
+    writer.add_text("config", f"```\n{json.dumps(record, indent=2)}\n```", global_step)
+    return run_dir, record, writer
+
+
+def open_bar(args: Args, global_step: int) -> tqdm:
+    """Progress bar; it is disabled without a terminal, and train() prints lines instead."""
+    layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
+    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=None)
+    bar.postfix = "no episode yet"
+    return bar
+
+
+def summarize(record: dict, train_returns, eval_returns: np.ndarray) -> dict:
+    """What train() returns and summary.json holds; train_returns are the last 100 at most."""
+    return {
+        **record,
+        "train_return_last100": float(np.mean(train_returns)) if train_returns else None,
+        "eval_episodes": len(eval_returns),
+        "eval_returns": eval_returns.tolist(),
+        "eval_return_mean": eval_returns.mean(),
+        "eval_return_std": eval_returns.std(),
+    }
+
+
+def choose_device(args: Args) -> str:
+    device = args.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if not getattr(torch, device).is_available():  # torch.cpu, torch.cuda or torch.mps
+        sys.exit(f"--device {device} is not available; use --device auto")
+    return device
+
+
+def choose_precision(args: Args, device: str) -> str:
+    """Precision of the hidden layers; auto is bfloat16 where the hardware has it natively."""
+    native = False
+    if device == "cpu":
+        native = torch.cpu.get_capabilities().get("avx512_bf16", False)
+    elif device == "cuda":
+        native = torch.cuda.is_bf16_supported(including_emulation=False)
+    if args.precision == "auto":
+        return "bfloat16" if native else "float32"
+    if args.precision == "bfloat16" and not native:
+        print("bfloat16 is not native here and may be slow; use --precision auto", file=sys.stderr)
+    return args.precision
+
+
+def seed_everything(seed: int):
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
-    env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30, which training never reaches
-    evaluation = (args, args.eval_episodes)  # what make_envs takes for one
-    try:
-        envs, obs = make_envs(args, args.num_envs, env_seed + global_step)
-    except Exception as error:  # whatever a renderer raises
-        sys.exit(f"--env-id {args.env_id} shows no pictures: {error.__cause__ or error!r}")
-    space, sides = envs.single_action_space, obs.shape[2:]
-    if not isinstance(space, gym.spaces.Discrete) or space.start != 0:
-        sys.exit(f"--env-id {args.env_id}: action {space} is not Discrete from 0")
-    if min(sides) < 36:
-        sys.exit(f"--env-id {args.env_id}: {sides} is no size of pictures: 36 or more")
-    if args.buffer_size * obs[0].nbytes > 2**33:
-        sys.exit(f"--buffer-size {args.buffer_size} takes over 8 GiB with these pictures")
-    envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
-    agent = Agent(obs.shape[1:], space, args, precision)
+
+
+def train(args: Args, signals=()) -> dict:
+    """Train, evaluate, and return the summary.
+
+    A signal handler may append to the list `signals`: the run then saves a checkpoint and exits.
+    """
+    # Set up
+    if args.track and not find_spec("wandb"):
+        sys.exit("--track requires a package: pip install wandb")
+    device = choose_device(args)
+    precision = choose_precision(args, device)
+    torch.set_num_threads(args.torch_threads or torch.get_num_threads())
+    started = time.time()
+    global_step = 0
+    if args.resume:
+        saved = load_checkpoint(args.resume)
+        check_resume(args, saved)
+        global_step = saved["global_step"]
+        started -= saved["wall_time_s"]
+    seed_everything((args.seed + global_step) % 2**32)  # a resumed run draws other numbers
+    env_seed = args.seed * 10_007 % 2**30  # environment i gets env_seed + i; evaluations add 2**30
+    envs, obs = open_envs(args, env_seed, global_step)
+    agent = Agent(obs.shape[1:], envs.single_action_space, args, precision)
     agent = agent.to(device, memory_format=torch.channels_last)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, fused=True)
     target_agent = copy.deepcopy(agent)
     best_agent = copy.deepcopy(agent)
-    best_mean = -np.inf  # of an evaluation of best_agent
+    best_mean = -np.inf  # mean return of the best evaluation so far
+    best_step = -1  # step of that evaluation, if this process made it
     replay = Replay(args.buffer_size // args.num_envs, args.num_envs, obs.shape[1:])
-    if saved:
+    if args.resume:
         agent.load_state_dict(saved["agent"])
         target_agent.load_state_dict(saved["target_agent"])
-        constants = {"param_groups": optimizer.state_dict()["param_groups"]}  # as the flags say
-        optimizer.load_state_dict(saved["optimizer"] | constants)
-        best_file = Path(args.resume, "best.pt")
-        if best_file.exists():  # scored anew: the flags of now may ask for other episodes
-            best_agent.load_state_dict(torch.load(best_file, "cpu", weights_only=True)["agent"])
-            best_mean = evaluate(best_agent, *make_envs(*evaluation, env_seed + 2**30)).mean()
+        moments = saved["optimizer"]["state"]  # the hyperparameters come from the flags
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
+        best_path = Path(args.resume, "best.pt")
+        if best_path.exists():
+            best = torch.load(best_path, map_location="cpu", weights_only=True)
+            best_agent.load_state_dict(best["agent"])
+            # Evaluate it again: its score may come from other episodes than the flags now ask for
+            envs_and_obs = make_envs(args, args.eval_episodes, env_seed + 2**30)
+            best_mean = evaluate(best_agent, *envs_and_obs).mean()
     loss_fn = dqn_loss
-    if args.compile:  # of one shape each: acting, an evaluation, an update
+    if args.compile:  # static shapes: acting, evaluation and update each have their own
         agent.compile(mode="reduce-overhead", dynamic=False)
-        loss_fn = torch.compile(dqn_loss, mode="reduce-overhead", dynamic=False)
-    name = f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
-    run_dir = Path(args.resume or Path(args.runs_dir, name.replace("/", "-").replace(":", "-")))
-    run_dir.mkdir(parents=True, exist_ok=bool(saved))
-    shutil.copy(__file__, run_dir)
-    git = f"git -C '{Path(__file__).resolve().parent}' describe --always --dirty 2>/dev/null"
-    run = {"algo": Path(__file__).stem, "env_id": args.env_id, "seed": args.seed, "device": device}
-    run |= {"precision": precision, "total_timesteps": args.total_timesteps, "args": asdict(args)}
-    run["commit"] = os.popen(git).read().strip() or "unknown"
-    run["versions"] = {m.__name__: str(m.__version__) for m in (torch, np, gym)}
-    write(run_dir / "config.json", run)
-    if args.track:
-        import wandb
+        loss_fn = torch.compile(loss_fn, mode="reduce-overhead", dynamic=False)
+    run_dir, record, writer = open_run(args, device, precision, global_step)
 
-        place = {"project": args.wandb_project_name, "entity": args.wandb_entity}
-        place |= {"id": run_dir.name, "resume": "allow", "sync_tensorboard": True}
-        wandb.init(**place, config=asdict(args))
-    writer = SummaryWriter(run_dir, purge_step=global_step + 1)
-    writer.add_text("config", f"```\n{json.dumps(run, indent=2)}\n```", global_step)
+    eval_frequency = args.eval_frequency or args.total_timesteps
+    log_frequency = min(1000, args.checkpoint_frequency)  # a checkpoint follows a line of the log
     done = np.zeros(args.num_envs, bool)
-    last100 = None  # mean return of the last 100 episodes
-    paces = []  # (steps, seconds) of the iterations; sps is of those with updates
-    every = args.eval_frequency or args.total_timesteps
-    period = every / np.ceil(every / min(1000, args.checkpoint_frequency))  # of log lines
+    seconds_per_step = []  # of each iteration
     saved_step = global_step
-    look = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
-    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=look, disable=None)
-    bar.postfix = "no episode yet"
-    while global_step < args.total_timesteps and not (stop and saved_step):  # saves first
-        first_step = global_step
-        iteration_started = time.perf_counter()
-        finished = []  # (return, length) of the episodes that end in this iteration
-        metrics = []
-        checksum = 0.0  # of all rewards
+    bar = open_bar(args, global_step)
 
-        while global_step // period == first_step // period and global_step < args.total_timesteps:
-            # Act
-            row_step = global_step
-            end = args.learning_starts + args.exploration_fraction * args.total_timesteps
-            epsilon = np.interp(row_step, [args.learning_starts, end], [args.start_e, args.end_e])
+    while global_step < args.total_timesteps:
+        # An iteration lasts until the next line of the log
+        first_step = global_step
+        log_step = next_log_step(first_step, eval_frequency, log_frequency)
+        iteration_started = time.perf_counter()
+        episodes = []  # (return, length) of those that end in this iteration
+        history = []  # metrics of the updates
+        reward_history = []  # to be checked for NaN
+
+        while global_step < min(log_step, args.total_timesteps):
+            # Step
+            step_before = global_step
+            epsilon = epsilon_at(step_before, args)
             with torch.inference_mode():
                 action = agent.get_action(torch.from_numpy(obs).to(device), epsilon).numpy()
-            valid = ~done  # not a reset row
+            valid = ~done  # the step after the end of an episode only resets
             next_obs, reward, terminated, truncated, info = envs.step(action)
             done = terminated | truncated
             if done.any():
-                finished.extend(zip(info["episode"]["r"][done], info["episode"]["l"][done]))
+                episode = info["episode"]
+                episodes.extend(zip(episode["r"][done], episode["l"][done]))
             replay.add(obs, action, reward, terminated, valid)
+            reward_history.append(reward)
             obs = next_obs
-            checksum += reward.sum()
             global_step += int(valid.sum())
 
             # Update
-            updates = global_step // args.train_frequency - row_step // args.train_frequency
-            if updates > 0 and replay.count * args.num_envs >= args.learning_starts:
-                batch = [tensor.to(device) for tensor in replay.sample(updates * args.batch_size)]
-                metrics.append(update(agent, target_agent, optimizer, args, batch, loss_fn))
-            frequency = args.target_network_frequency
-            for _ in range(global_step // frequency - row_step // frequency):
-                for target, online in zip(target_agent.parameters(), agent.parameters()):
-                    target.data.lerp_(online.data, args.tau)
+            num_updates = crossed(step_before, global_step, args.train_frequency)
+            if num_updates > 0 and replay.count * args.num_envs >= args.learning_starts:
+                batch = replay.sample(num_updates * args.batch_size)
+                batch = {name: tensor.to(device) for name, tensor in batch.items()}
+                history.append(update(agent, target_agent, optimizer, args, batch, loss_fn))
+            for _ in range(crossed(step_before, global_step, args.target_network_frequency)):
+                update_target(target_agent, agent, args.tau)
 
-        weights = torch.stack([weight.detach().sum() for weight in agent.parameters()])
-        losses = np.mean([step.tolist() for step in metrics], axis=0) if metrics else []
-        if not np.isfinite([*losses, checksum, weights.sum().item()]).all():
-            sys.exit(f"non-finite numbers before step {global_step}; saved {saved_step}: {run_dir}")
+        # Mean losses of the iteration; there are none before learning starts
+        scalars = {}
+        if history:
+            for name in history[0]:
+                values = torch.stack([metrics[name] for metrics in history])
+                scalars[name] = np.mean(values.tolist())
+        check_finite(agent, np.stack(reward_history), scalars, global_step, saved_step, run_dir)
 
         # Log
-        paces = paces if metrics else []
-        paces.append((global_step - first_step, time.perf_counter() - iteration_started))
-        sps = float(np.divide(*np.sum(paces[2:] or paces, axis=0)))  # the first two warm up
-        scalars = {"charts/epsilon": epsilon, "charts/SPS": sps}
-        scalars |= zip(("losses/td_loss", "losses/q_values"), losses)
-        if finished:
-            last100 = float(np.mean(envs.return_queue))
-            bar.postfix = f"return {last100:.1f}, SPS {sps:.0f}"
-            means = np.mean(finished, axis=0)
-            scalars |= {"charts/episodic_return": means[0], "charts/episodic_length": means[1]}
-        for key, value in scalars.items():
-            writer.add_scalar(key, value, global_step)
+        seconds = time.perf_counter() - iteration_started
+        if not history:  # steps without updates are faster: they do not count once learning starts
+            seconds_per_step.clear()
+        seconds_per_step.append(seconds / (global_step - first_step))
+        # The first entry is of the last iteration before learning starts, the second the warm-up
+        sps = float(1 / np.mean(seconds_per_step[2:] or seconds_per_step))
+        scalars["charts/epsilon"] = epsilon
+        scalars["charts/SPS"] = sps
+        if episodes:
+            mean_return, mean_length = np.mean(episodes, axis=0)
+            scalars["charts/episodic_return"] = mean_return
+            scalars["charts/episodic_length"] = mean_length
+            recent_return = np.mean(envs.return_queue)  # of the last 100 episodes
+            bar.postfix = f"return {recent_return:.1f}, SPS {sps:.0f}"
+        for name, value in scalars.items():
+            writer.add_scalar(name, value, global_step)
         bar.update(min(global_step, args.total_timesteps) - bar.n)
 
-        # Evaluate and save
-        over = global_step >= args.total_timesteps
-        if over or global_step // every > first_step // every:
-            bar.set_description("evaluation ")
-            film = run_dir / f"videos/step-{global_step}"
-            returns = evaluate(agent, *make_envs(*evaluation, env_seed + 2**30, film))
-            writer.add_scalar("eval/episodic_return", returns.mean(), global_step)
-            if returns.mean() > best_mean:
-                best_mean = float(returns.mean())
+        # Evaluate
+        finished = global_step >= args.total_timesteps
+        if finished or crossed(first_step, global_step, eval_frequency):
+            bar.set_description_str("evaluation ")
+            video_dir = run_dir / f"videos/step-{global_step}" if args.capture_video else None
+            eval_seed = env_seed + 2**30
+            envs_and_obs = make_envs(args, args.eval_episodes, eval_seed, video_dir)
+            eval_returns = evaluate(agent, *envs_and_obs)
+            writer.add_scalar("eval/episodic_return", eval_returns.mean(), global_step)
+            if eval_returns.mean() > best_mean:
+                best_mean = float(eval_returns.mean())
+                best_step = global_step
                 best_agent.load_state_dict(agent.state_dict())
-                best = {"agent": best_agent.state_dict(), "eval_return_mean": best_mean}
-                write(run_dir / "best.pt", run | best | {"global_step": global_step})
         writer.flush()
-        state = {"global_step": global_step, "wall_time_s": time.time() - started, "sps": sps}
-        if over:
-            new_seed = env_seed + 2**30 + args.eval_episodes  # these did not choose the best
-            best_returns = evaluate(best_agent, *make_envs(*evaluation, new_seed))
-            summary = run | state | {"train_return_last100": last100}
-            summary |= {"eval_episodes": args.eval_episodes, "eval_returns": returns.tolist()}
-            summary |= {"eval_return_mean": returns.mean(), "eval_return_std": returns.std()}
-            summary |= {"best_return_mean": best_returns.mean(), "best_returns": [*best_returns]}
+
+        # Save
+        record["global_step"] = global_step
+        record["wall_time_s"] = time.time() - started
+        record["sps"] = sps
+        if best_step == global_step:
+            best = {"agent": best_agent.state_dict(), "eval_return_mean": best_mean}
+            write(run_dir / "best.pt", {**record, **best})
+        if finished:
+            # The best model was selected for its returns, so it is evaluated in new episodes
+            new_seed = env_seed + 2**30 + args.eval_episodes
+            envs_and_obs = make_envs(args, args.eval_episodes, new_seed)
+            best_returns = evaluate(best_agent, *envs_and_obs)
+            summary = summarize(record, envs.return_queue, eval_returns)
+            summary["best_return_mean"] = best_returns.mean()
+            summary["best_returns"] = best_returns.tolist()
             write(run_dir / "summary.json", summary)
-        if over or stop or global_step - saved_step >= args.checkpoint_frequency:
-            state |= {"agent": agent.state_dict(), "optimizer": optimizer.state_dict()}
-            state["target_agent"] = target_agent.state_dict()
-            write(run_dir / "checkpoint.pt", run | state)
+        interrupted = bool(signals)
+        if finished or interrupted or global_step - saved_step >= args.checkpoint_frequency:
+            state = {
+                "agent": agent.state_dict(),
+                "target_agent": target_agent.state_dict(),
+                "optimizer": optimizer.state_dict(),
+            }
+            write(run_dir / "checkpoint.pt", {**record, **state})
             saved_step = global_step
-            if bar.disable:  # there is no terminal
+            if bar.disable:  # no terminal: print a line instead
                 print(f"step {global_step}/{args.total_timesteps}, {bar.postfix}", flush=True)
         bar.set_description_str(f"saved {saved_step} ")
+        if interrupted:
+            break
+
     for resource in (bar, envs, writer):
         resource.close()
-    if global_step < args.total_timesteps:
-        print(f"stopped at step {global_step}; go on with --resume {run_dir}", file=sys.stderr)
-        sys.exit(128 + stop[0])
-    print(f"{run_dir}: evaluation {returns.mean():.1f}, best model {best_returns.mean():.1f}")
+    if not finished:
+        print(f"stopped at step {global_step}; continue with --resume {run_dir}", file=sys.stderr)
+        sys.exit(128 + signals[0])
+    best = f"best model {best_returns.mean():.1f}"
+    print(f"{run_dir}: evaluation {eval_returns.mean():.1f}, {best}")
     return summary
 
 
 if __name__ == "__main__":
-    first_look = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    first_look.add_argument("--resume")
-    resume = first_look.parse_known_args()[0].resume  # its arguments are the defaults
-    args = tyro.cli(Args, default=Args(**load_checkpoint(resume)["args"]) if resume else Args())
-    stop = []
+    # The defaults of a resumed run are its saved arguments, so --resume is parsed first
+    first_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first_parser.add_argument("--resume")
+    resume = first_parser.parse_known_args()[0].resume
+    defaults = Args(**load_checkpoint(resume)["args"]) if resume else Args()
+    args = tyro.cli(Args, default=defaults)
+    signals = []
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: stop.append(number))
-    train(args, stop)
+        signal.signal(number, lambda number, frame: signals.append(number))
+    train(args, signals)

@@ -29,7 +29,7 @@ from typing import Literal
 import gymnasium as gym
 import numpy as np
 import torch
-import torch.distributed as dist  # DDP: the communication between ranks
+import torch.distributed as dist  # DDP: communication between the ranks
 import torch.nn as nn
 import tyro
 from ale_py import Action, AtariVectorEnv
@@ -39,7 +39,8 @@ from tqdm import tqdm
 
 CHECKPOINT_FORMAT = 1  # changes when this file can no longer read the checkpoints it wrote before
 
-RANK = int(os.environ.get("RANK", 0))  # DDP: torchrun sets both; without it there is one process
+# DDP: torchrun sets both variables; without it, this process is the only rank
+RANK = int(os.environ.get("RANK", 0))
 WORLD_SIZE = int(os.environ.get("WORLD_SIZE", 1))
 
 
@@ -215,47 +216,50 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None, **options):
     return envs, obs
 
 
-def join_ranks(device: str):  # DDP: what the ranks need to communicate
-    """Connect the processes that torchrun has started. With CUDA each takes a GPU of its own."""
+def connect(device: str):  # DDP: once, before the first collective operation
+    """Connect the ranks that torchrun has started: gloo transfers CPU tensors, NCCL those on GPUs."""
     if WORLD_SIZE == 1:
         return
-    backend = "gloo"
     if device == "cuda":
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
-        backend = "cpu:gloo,cuda:nccl"  # gather() communicates on the CPU
-    dist.init_process_group(backend)
+        local_rank = int(os.environ["LOCAL_RANK"])  # number among the ranks of this machine
+        torch.cuda.set_device(local_rank % torch.cuda.device_count())
+        dist.init_process_group("cpu:gloo,cuda:nccl")
+    else:
+        dist.init_process_group("gloo")
 
 
-def communicate(collective, *values):
-    """Call a function of torch.distributed, as all other ranks do at this point of the program."""
+def exchange(collective, *values):
+    """Call a collective operation, which returns when all ranks have called it."""
     if WORLD_SIZE == 1:
         return
     try:
         collective(*values)
     except RuntimeError as error:
-        lost = "another rank has ended or is silent; continue with --resume"
-        sys.exit(f"rank {RANK}: {lost} ({error!r:.150})")
+        gone = "another rank has ended or does not answer; continue with --resume"
+        sys.exit(f"rank {RANK}: {gone} ({error!r:.150})")
 
 
 def gather(value) -> list:
-    """The values of all ranks, in the order of the ranks. Tensors must be on the CPU."""
+    """The value that each rank passes, in the order of the ranks. Tensors must be on the CPU."""
     values = [value] * WORLD_SIZE
-    communicate(dist.all_gather_object, values, value)
+    exchange(dist.all_gather_object, values, value)
     return values
-
-
-def copy_weights_of_rank_0(agent):
-    for weight in agent.parameters():
-        weight.data.copy_(gather(weight.data.cpu())[0])
 
 
 @torch.no_grad()
 def average(tensors: list, weight: float):
-    """Replace tensors by their weighted means over all ranks. The ranks' weights add up to 1."""
+    """Replace the tensors by their weighted mean over the ranks; the ranks' weights sum to 1."""
     flat = weight * torch.cat([tensor.flatten() for tensor in tensors])
-    communicate(dist.all_reduce, flat)
-    for tensor, mean in zip(tensors, flat.split([tensor.numel() for tensor in tensors])):
+    exchange(dist.all_reduce, flat)  # the sum; one call for all tensors is faster than one for each
+    sizes = [tensor.numel() for tensor in tensors]
+    for tensor, mean in zip(tensors, flat.split(sizes)):
         tensor.copy_(mean.view_as(tensor))
+
+
+def broadcast_weights(agent: nn.Module):
+    """Overwrite the weights, which differ as the seeds of the ranks do, by those of rank 0."""
+    for weight in agent.parameters():
+        exchange(dist.broadcast, weight.data, 0)
 
 
 def layer_init(layer, std: float = 2**0.5):
@@ -334,8 +338,10 @@ def ppo_loss(agent: Agent, args: Args, obs, action, old_logprob, advantage, targ
     _, logprob, entropy, value = agent.get_action_and_value(obs, action)
     assert logprob.shape == old_logprob.shape == advantage.shape == value.shape == target.shape
     if args.norm_adv:
-        everyone = advantage.repeat(WORLD_SIZE)  # DDP: the advantages of all ranks
-        communicate(dist.all_gather, list(everyone.chunk(WORLD_SIZE)), advantage)
+        # DDP: by the statistics of all ranks' minibatches, which have the same size
+        everyone = advantage.repeat(WORLD_SIZE)
+        parts = list(everyone.chunk(WORLD_SIZE))  # views, which all_gather fills rank by rank
+        exchange(dist.all_gather, parts, advantage)
         advantage = (advantage - everyone.mean()) / (everyone.std() + 1e-8)
 
     # Policy loss, PPO eq. 7
@@ -366,7 +372,9 @@ def ppo_loss(agent: Agent, args: Args, obs, action, old_logprob, advantage, targ
 def update(agent: Agent, optimizer, args: Args, batch: dict, loss_fn=ppo_loss) -> dict:
     """Epochs of minibatches over a batch of tensors (samples, ...); mean metrics by name."""
     num_samples = len(batch["obs"])
-    fraction = num_samples / sum(gather(num_samples))  # DDP: of the samples of all ranks
+    # DDP: a rank whose batch has fewer samples, because more of its steps are autoreset steps,
+    # repeats them in minibatches of the same size. With this weight every sample counts alike.
+    weight = num_samples / sum(gather(num_samples))
     parameters = list(agent.parameters())
     history = []
     for _ in range(args.update_epochs):
@@ -379,8 +387,10 @@ def update(agent: Agent, optimizer, args: Args, batch: dict, loss_fn=ppo_loss) -
             loss, metrics = loss_fn(agent, args, **minibatch)
             optimizer.zero_grad()
             loss.backward()
+            # DDP: all ranks get the same gradient, before it is clipped, and so the same weights.
+            # They get the same metrics, so that --target-kl stops all of them or none.
             gradients = [parameter.grad for parameter in parameters]
-            average([*gradients, *metrics.values()], fraction)  # DDP: each sample weighs the same
+            average([*gradients, *metrics.values()], weight)
             nn.utils.clip_grad_norm_(parameters, args.max_grad_norm)
             optimizer.step()
             # stack() copies: the next call of a CUDA graph overwrites these tensors
@@ -473,7 +483,7 @@ def check_resume(args: Args, saved: dict):
 
 def open_envs(args: Args, env_seed: int, global_step: int):
     """Training environments and their first observation."""
-    env_seed += RANK * args.num_envs  # DDP: as if one process had all environments
+    env_seed += RANK * args.num_envs  # DDP: as if one process had the environments of all ranks
     try:
         envs, obs = make_envs(args, args.num_envs, env_seed + global_step)
     except (gym.error.Error, ImportError, ValueError) as error:
@@ -531,6 +541,15 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
     return run_dir, record, writer
 
 
+def open_bar(args: Args, global_step: int) -> tqdm:
+    """Progress bar; it is disabled without a terminal, and train() prints lines instead."""
+    layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
+    hide = RANK > 0 or None  # DDP: None shows the bar on a terminal
+    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=hide)
+    bar.postfix = "no episode yet"
+    return bar
+
+
 def summarize(record: dict, train_returns, eval_returns, greedy_returns) -> dict:
     """What train() returns and summary.json holds; train_returns are the last 100 at most."""
     return {
@@ -569,7 +588,8 @@ def choose_precision(args: Args, device: str) -> str:
 
 
 def seed_everything(seed: int):
-    seed = (seed + RANK * 2_654_435_761) % 2**32  # DDP: odd, so that all ranks differ
+    # DDP: an odd factor gives each rank a seed of its own, far from those of small --seed
+    seed = (seed + RANK * 2_654_435_761) % 2**32
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
@@ -584,7 +604,7 @@ def train(args: Args, signals=()) -> dict:
     if args.track and not find_spec("wandb"):
         sys.exit("--track requires a package: pip install wandb")
     device = choose_device(args)
-    join_ranks(device)  # DDP: before anything is communicated
+    connect(device)  # DDP: with the other ranks
     precision = choose_precision(args, device)
     torch.set_num_threads(args.torch_threads or torch.get_num_threads())
     started = time.time()
@@ -599,7 +619,7 @@ def train(args: Args, signals=()) -> dict:
     envs, next_obs = open_envs(args, env_seed, global_step)
     agent = Agent(envs.single_action_space, args, precision)
     agent = agent.to(device, memory_format=torch.channels_last)
-    copy_weights_of_rank_0(agent)  # DDP: each rank has initialised its own
+    broadcast_weights(agent)  # DDP: all ranks start with the same
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
     if args.resume:
         agent.load_state_dict(saved["agent"])
@@ -629,12 +649,9 @@ def train(args: Args, signals=()) -> dict:
     done = np.zeros(args.num_envs, bool)
     seconds_per_step = []  # of each iteration
     saved_step = global_step
-    layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
-    hidden = True if RANK > 0 else None  # DDP: None shows the bar if there is a terminal
-    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=hidden)
-    bar.postfix = "no episode yet"
+    bar = open_bar(args, global_step)
 
-    own_signals = signals  # DDP: `signals` will be those of all ranks
+    own_signals = signals  # DDP: below, `signals` are those of all ranks
     while global_step < args.total_timesteps:
         first_step = global_step
         iteration_started = time.perf_counter()
@@ -690,8 +707,8 @@ def train(args: Args, signals=()) -> dict:
             "old_value": values[:-1][b_valid],
         }
         scalars = update(agent, optimizer, args, batch, loss_fn)
-        signals = sum(gather(list(own_signals)), [])  # DDP: a signal to one rank ends all
-        if RANK > 0:  # they go on to the next update, where they wait for rank 0
+        signals = sum(gather(list(own_signals)), [])  # DDP: a signal to one rank stops all ranks
+        if RANK > 0:  # DDP: they continue with the next rollout; gather() then waits for rank 0
             if signals or global_step >= args.total_timesteps:
                 return {}
             continue

@@ -1,15 +1,17 @@
-"""Data-parallel PPO for Box actions: ranks that collect for themselves and learn together.
+"""Data-parallel PPO for Box actions: several processes collect rollouts and learn together.
 
     torchrun --nproc-per-node 2 algos/ppo_continuous_ddp.py --env-id BipedalWalker-v3
 
-Li et al. 2020, arXiv:2006.15704. Differs from ppo_continuous.py where tagged, and shares its
-deviations. Without torchrun it is ppo_continuous.py bit for bit. Each of N ranks has --num-envs
-environments (CleanRL's --local-num-envs) and, with CUDA, a GPU.
-1. A minibatch is N ranks' minibatches, each weighed by its rank's valid rows; the statistics of
-   --norm-adv alone weigh all ranks alike.
-2. Rank 0 alone logs, saves and evaluates; the returns that it logs are of its own environments.
-3. A signal, a number that is not finite or the end of one rank ends all. On several nodes the run
-   folder of --resume must be where each rank can read it. Ranks wait 30 minutes for each other.
+Li et al. 2020, arXiv:2006.15704. This file is ppo_continuous.py with the changes tagged "DDP:", and
+the deviations of ppo_continuous.py apply. torchrun starts N processes, called ranks. Each rank has
+--num-envs environments of its own (CleanRL's --local-num-envs) and, with CUDA, a GPU. Without
+torchrun there is one rank, which computes bit for bit what ppo_continuous.py computes.
+1. A minibatch consists of one minibatch of each rank. Its gradient is the mean over the ranks,
+   weighted by their numbers of samples. Only the statistics of --norm-adv weight all ranks alike.
+2. Rank 0 alone logs, saves and evaluates. The episodic returns in the log are those of its own
+   environments.
+3. A signal to one rank, a NaN in one or its end stops all ranks. Ranks wait up to 30 minutes for
+   each other. On several nodes each rank must be able to read the run folder of --resume.
 """
 
 import argparse
@@ -18,10 +20,12 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
-import tempfile  # DDP: for what rank 0 alone keeps
 import time
+import warnings
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -29,7 +33,7 @@ from typing import Literal
 import gymnasium as gym
 import numpy as np
 import torch
-import torch.distributed as dist  # DDP: ranks talk through it
+import torch.distributed as dist  # DDP: communication between the ranks
 import torch.nn as nn
 import tyro
 from torch.distributions import Normal
@@ -38,102 +42,164 @@ from tqdm import tqdm
 
 try:
     import envpool
-except ImportError:  # it has no build for this machine
+except ImportError:  # no wheel for this platform: Gymnasium steps the environments instead
     envpool = None
 
-RANK = int(os.environ.get("RANK", 0))  # DDP: of this process, from torchrun; without it, one of one
+# DDP: torchrun sets both variables; without it, this process is the only rank
+RANK = int(os.environ.get("RANK", 0))
 WORLD_SIZE = int(os.environ.get("WORLD_SIZE", 1))
+
+# The one place for wrappers, innermost first, and for keyword arguments of gym.make, for example
+#   WRAPPERS = (gym.wrappers.TimeAwareObservation, partial(gym.wrappers.RescaleAction, ...))
+# EnvPool takes neither: with any of them Gymnasium steps the environments, in training as in
+# evaluation.
+WRAPPERS = ()
+ENV_KWARGS = {}
+
+CHECKPOINT_FORMAT = 1  # changes when this file can no longer read the checkpoints it wrote before
 
 
 @dataclass
 class Args:
-    exp_name: str = Path(__file__).stem  # name of this experiment, part of the run folder's name
+    exp_name: str = Path(__file__).stem  # name of the experiment, part of the run folder's name
     seed: int = 1  # seeds Python, NumPy, PyTorch and every environment
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto takes CUDA where there is one
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto uses CUDA if it is available
     torch_threads: int = 1  # CPU threads of PyTorch; networks this small are slower with more
-    runs_dir: str = "runs"  # the run folder is created in here
-    resume: str = ""  # run folder to continue; flags beside it replace the saved flags
-    checkpoint_frequency: int = 20_000  # steps between two checkpoints
-    eval_frequency: int = 0  # steps between two evaluations; 0 evaluates at the end only
-    eval_episodes: int = 100  # episodes of an evaluation, one in each of as many environments
-    eval_max_steps: int = 50_000  # an evaluation cuts longer episodes
-    capture_video: bool = False  # film the first 3 episodes of every evaluation
-    track: bool = False  # send the run to Weights & Biases as well
-    wandb_project_name: str = "plainrl"  # its project there
-    wandb_entity: str | None = None  # its user or team there
+    runs_dir: str = "runs"  # parent of the run folder
+    resume: str = ""  # run folder to continue; flags given with it replace the saved ones
+    checkpoint_frequency: int = 20_000  # steps between checkpoints
+    eval_frequency: int = 0  # steps between evaluations; 0 evaluates only at the end
+    eval_episodes: int = 100  # episodes of an evaluation, each in an environment of its own
+    eval_max_steps: int = 50_000  # an evaluation truncates longer episodes
+    capture_video: bool = False  # record the first 3 episodes of every evaluation
+    track: bool = False  # log to Weights & Biases as well
+    wandb_project_name: str = "plainrl"  # W&B project
+    wandb_entity: str | None = None  # W&B user or team
     compile: bool = False  # torch.compile policy, advantages and loss; CUDA graphs on a GPU
-    env_id: str = "BipedalWalker-v3"  # a Gymnasium or EnvPool id with Box observations and actions
-    env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"  # auto: EnvPool if it has the id
+    env_id: str = "BipedalWalker-v3"  # Gymnasium or EnvPool id with Box observations and actions
+    env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"  # for training
     num_envs: int = 64  # parallel environments
-    total_timesteps: int = 1_000_000  # steps of all environments; schedules stretch to a new total
-    learning_rate: float = 5e-4  # step size of Adam
-    anneal_lr: bool = True  # let the learning rate fall linearly to zero
+    total_timesteps: int = 1_000_000  # steps of all environments; schedules follow a new total
+    learning_rate: float = 5e-4  # of Adam
+    anneal_lr: bool = True  # anneal the learning rate linearly to zero
     num_steps: int = 32  # steps of each environment in a rollout
     gamma: float = 0.995  # discount factor
     gae_lambda: float = 0.95  # lambda of generalized advantage estimation
-    num_minibatches: int = 32  # minibatches of an epoch
+    num_minibatches: int = 32  # minibatches per epoch
     update_epochs: int = 5  # passes over a rollout
     activation: Literal["Tanh", "SiLU"] = "Tanh"  # of the hidden layers
-    init_std: float = 0.6  # standard deviation of the action at the start
+    init_std: float = 0.6  # initial standard deviation of the policy
     norm_obs: bool = True  # standardise observations by running statistics
-    norm_reward: bool = True  # divide rewards by the discounted return's deviation, clip to +-10
+    norm_reward: bool = True  # divide rewards by the discounted return's standard deviation
     norm_adv: bool = False  # standardise the advantages of each minibatch
-    bootstrap_truncation: bool = True  # off: a time limit counts as terminal, a common mistake
-    clip_coef: float = 0.2  # epsilon of the clipped surrogate, and of --clip-vloss
+    bootstrap_truncation: bool = True  # off: treat truncation as termination, a common mistake
+    clip_coef: float = 0.2  # epsilon of the clipped surrogate and of --clip-vloss
     clip_vloss: bool = False  # clip the change of the value as well
-    ent_coef: float = 0.0  # weight of the entropy bonus
-    vf_coef: float = 0.25  # weight of the value loss
-    max_grad_norm: float = 0.5  # largest norm of the gradient
-    target_kl: float | None = None  # end an update once an epoch's last approximate KL exceeds it
+    ent_coef: float = 0.0  # entropy coefficient
+    vf_coef: float = 0.25  # value loss coefficient
+    max_grad_norm: float = 0.5  # gradients are clipped to this norm
+    target_kl: float | None = None  # stop an update once the approximate KL exceeds this
 
     def __post_init__(self):
-        may_be_zero = ("seed", "eval_frequency", "gamma", "gae_lambda", "ent_coef", "vf_coef")
+        fractions = ("gamma", "gae_lambda")
+        may_be_zero = ("seed", "eval_frequency", "ent_coef", "vf_coef", *fractions)
         for name, value in asdict(self).items():
-            least = 0 if name in may_be_zero else 1e-9
-            most = 1 if name in ("gamma", "gae_lambda") else 2**32 - 1
-            if type(value) in (int, float) and not least <= value <= most:
-                raise ValueError(f"--{name.replace('_', '-')} {value} is not in [{least}, {most}]")
+            flag = f"--{name.replace('_', '-')} {value}"
+            if type(value) not in (int, float):
+                continue
+            if value == 0 and name in may_be_zero:
+                continue
+            if not 0 < value < 2**32:  # NumPy's limit for seeds; excludes NaN and infinity as well
+                raise ValueError(f"{flag} must be above 0 and below 2**32")
+            if name in fractions and value > 1:
+                raise ValueError(f"{flag} must be at most 1")
         batch_size = self.num_envs * self.num_steps
-        if self.num_steps < 2 or batch_size > self.total_timesteps:
-            raise ValueError("--num-steps: at least 2; x --num-envs within --total-timesteps")
+        batch = f"{batch_size} steps (--num-envs {self.num_envs} x --num-steps {self.num_steps})"
+        if self.num_steps < 2:  # with 1, all steps of a rollout could be autoreset steps
+            raise ValueError(f"--num-steps {self.num_steps} must be at least 2")
+        if batch_size > self.total_timesteps:
+            total = f"--total-timesteps {self.total_timesteps}"
+            raise ValueError(f"{total} is less than one rollout of {batch}. Lower --num-envs")
         if batch_size % self.num_minibatches or batch_size == self.num_minibatches:
-            raise ValueError(f"--num-minibatches must cut {batch_size} steps in equal parts of 2+")
+            # A single sample has no standard deviation for --norm-adv
+            wrong = f"--num-minibatches {self.num_minibatches} must divide the batch of {batch}"
+            divisors = [n for n in range(1, batch_size) if batch_size % n == 0]
+            nearest = min(divisors, key=lambda n: abs(n - self.num_minibatches))
+            raise ValueError(f"{wrong} into equal parts of at least 2. Try {nearest}")
+
+
+class DropInfo(gym.Wrapper):
+    """Discards the environment's info: vector environments fail if an entry changes its type."""
+
+    def reset(self, **kwargs):
+        obs, _ = self.env.reset(**kwargs)
+        return obs, {}
+
+    def step(self, action):
+        obs, reward, terminated, truncated, _ = self.env.step(action)
+        return obs, reward, terminated, truncated, {}
 
 
 def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir=None):
-    """Vector environment seeded seed, seed + 1, ... in NEXT_STEP mode, and its first observation.
+    """Vector environment in NEXT_STEP mode, seeded seed, seed + 1, ..., and its first observation.
 
-    The step after an episode's end is a reset row: its action is ignored, it belongs to no episode.
+    In this mode the step after an episode's end only resets the environment ("autoreset step"):
+    its action is ignored, and it belongs to no episode. The observation before it is the
+    episode's true last one.
     """
 
-    def make_env(index):
-        if video_dir is None or index >= 3 or not args.capture_video:
-            return gym.make(args.env_id)
-        env = gym.make(args.env_id, render_mode="rgb_array")
-        return gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", lambda n: n == 0)
+    def make_env(index: int):
+        records_video = video_dir is not None and index < 3
+        render_mode = {"render_mode": "rgb_array"} if records_video else {}
+        env = gym.make(args.env_id, **render_mode, **ENV_KWARGS)
+        for wrapper in WRAPPERS:  # add wrappers there: EnvPool would train without those added here
+            env = wrapper(env)
+        if records_video:
+            env = gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", lambda n: n == 0)
+        return DropInfo(env)
 
-    if backend == "auto":
-        backend = "envpool" if envpool and args.env_id in envpool.list_all_envs() else "gymnasium"
     if backend == "envpool":
-        assert envpool, "--env-backend envpool needs a package: pip install envpool"
         envs = envpool.make_gymnasium(args.env_id, num_envs=num_envs, seed=seed)
-        seed = None  # it takes seeds when it is made, and then no others
+        obs, _ = envs.reset()  # EnvPool takes seeds only when it is constructed
     else:
-        envs = gym.vector.SyncVectorEnv([lambda i=i: make_env(i) for i in range(num_envs)])
-    assert envs.metadata["autoreset_mode"] == gym.vector.AutoresetMode.NEXT_STEP
-    return envs, flatten(envs.reset(seed=seed)[0])
+        envs = gym.vector.SyncVectorEnv([partial(make_env, index) for index in range(num_envs)])
+        obs, _ = envs.reset(seed=seed)
+    if envs.metadata["autoreset_mode"] != gym.vector.AutoresetMode.NEXT_STEP:
+        raise ValueError(f"{backend} does not reset this environment in NEXT_STEP mode")
+    return envs, flatten(obs)
+
+
+def choose_backend(args: Args, evaluation: bool) -> str:
+    """EnvPool for training, as it is faster; Gymnasium for evaluations, as all results come from it.
+
+    Each only where it has the environment.
+    """
+    in_envpool = envpool is not None and args.env_id in envpool.list_all_envs()
+    only_in_envpool = in_envpool and args.env_id not in gym.registry
+    if WRAPPERS or ENV_KWARGS:
+        if args.env_backend == "envpool" or only_in_envpool:
+            raise ValueError("EnvPool takes no WRAPPERS and no ENV_KWARGS; use a Gymnasium id")
+        return "gymnasium"
+    if evaluation:
+        return "envpool" if only_in_envpool else "gymnasium"
+    if args.env_backend == "envpool" and envpool is None:
+        raise ValueError("--env-backend envpool requires a package: pip install envpool")
+    if args.env_backend == "auto":
+        return "envpool" if in_envpool else "gymnasium"
+    return args.env_backend
 
 
 def flatten(obs) -> np.ndarray:
-    """(n, ...), or a dictionary of such in the order of its keys, to (n, obs_dim) float32."""
+    """Observations (n, ...), or a dictionary of them in the order of its keys, as (n, obs_dim)."""
     if isinstance(obs, dict):
         return np.concatenate([flatten(obs[key]) for key in sorted(obs)], axis=1)
-    assert isinstance(obs, np.ndarray), "a Tuple of observations; FlattenObservation wraps it"
+    if isinstance(obs, tuple):
+        raise ValueError("Tuple observations: add gym.wrappers.FlattenObservation to WRAPPERS")
     return obs.reshape(len(obs), -1).astype(np.float32)
 
 
 class RunningMeanStd(nn.Module):
-    """Mean and variance of all rows seen (Chan et al. 1983); buffers, so checkpoints carry them."""
+    """Running mean and variance (Chan et al. 1983), as buffers: checkpoints contain them."""
 
     def __init__(self, *shape: int):
         super().__init__()
@@ -141,28 +207,63 @@ class RunningMeanStd(nn.Module):
         self.register_buffer("var", torch.ones(shape))
         self.register_buffer("count", torch.zeros(()))
 
-    def update(self, rows):
-        rows = torch.cat(gather(rows.cpu())).to(rows.device)  # DDP: of all ranks
-        delta = rows.mean(0) - self.mean
-        share = len(rows) / (self.count + len(rows))
-        self.var += share * (rows.var(0, correction=0) - self.var + delta**2 * (1 - share))
-        self.mean += share * delta
-        self.count += len(rows)
+    def update(self, samples):
+        """Merge the statistics of samples (n, *shape) into the running ones."""
+        # DDP: the samples of all ranks, so that all have the same statistics
+        samples = torch.cat(gather(samples.cpu())).to(samples.device)
+        delta = samples.mean(0) - self.mean
+        weight = len(samples) / (self.count + len(samples))
+        batch_var = samples.var(0, correction=0)
+        # var becomes (1 - w) * var + w * batch_var + w * (1 - w) * delta**2, with w the weight
+        self.var += weight * (batch_var - self.var + delta**2 * (1 - weight))
+        self.mean += weight * delta
+        self.count += len(samples)
 
 
-def exchange(collective, *values):  # DDP: with the other ranks, which come to the same call
+def connect(device: str):  # DDP: once, before the first collective operation
+    """Connect the ranks that torchrun has started: gloo transfers CPU tensors, NCCL those on GPUs."""
+    if WORLD_SIZE == 1:
+        return
+    if device == "cuda":
+        local_rank = int(os.environ["LOCAL_RANK"])  # number among the ranks of this machine
+        torch.cuda.set_device(local_rank % torch.cuda.device_count())
+        dist.init_process_group("cpu:gloo,cuda:nccl")
+    else:
+        dist.init_process_group("gloo")
+
+
+def exchange(collective, *values):
+    """Call a collective operation, which returns when all ranks have called it."""
+    if WORLD_SIZE == 1:
+        return
     try:
-        if WORLD_SIZE > 1:
-            collective(*values)
+        collective(*values)
     except RuntimeError as error:
-        sys.exit(f"rank {RANK}: another is gone or silent; go on with --resume ({error!r:.150})")
+        gone = "another rank has ended or does not answer; continue with --resume"
+        sys.exit(f"rank {RANK}: {gone} ({error!r:.150})")
 
 
 def gather(value) -> list:
-    """The values of all ranks, in their order; on a GPU give it copies on the CPU."""
+    """The value that each rank passes, in the order of the ranks. Tensors must be on the CPU."""
     values = [value] * WORLD_SIZE
     exchange(dist.all_gather_object, values, value)
     return values
+
+
+@torch.no_grad()
+def average(tensors: list, weight: float):
+    """Replace the tensors by their weighted mean over the ranks; the ranks' weights sum to 1."""
+    flat = weight * torch.cat([tensor.flatten() for tensor in tensors])
+    exchange(dist.all_reduce, flat)  # the sum; one call for all tensors is faster than one for each
+    sizes = [tensor.numel() for tensor in tensors]
+    for tensor, mean in zip(tensors, flat.split(sizes)):
+        tensor.copy_(mean.view_as(tensor))
+
+
+def broadcast_weights(agent: nn.Module):
+    """Overwrite the weights, which differ as the seeds of the ranks do, by those of rank 0."""
+    for weight in agent.parameters():
+        exchange(dist.broadcast, weight.data, 0)
 
 
 def layer_init(layer: nn.Linear, std: float = 2**0.5) -> nn.Linear:
@@ -172,344 +273,531 @@ def layer_init(layer: nn.Linear, std: float = 2**0.5) -> nn.Linear:
 
 
 class Agent(nn.Module):
-    """Gaussian policy, value network, and the statistics that both see the world through."""
+    """Gaussian policy, value network, and the statistics of observations and returns."""
 
-    def __init__(self, obs_dim: int, action_space, args: Args):
+    def __init__(self, obs_dim: int, action_space: gym.spaces.Box, args: Args):
         super().__init__()
-        action_dim = int(np.prod(action_space.shape))
-        act = getattr(nn, args.activation)
-
-        def mlp(out_dim, std):
-            first, second = layer_init(nn.Linear(obs_dim, 64)), layer_init(nn.Linear(64, 64))
-            last = layer_init(nn.Linear(64, out_dim), std)
-            return nn.Sequential(first, act(), second, act(), last)
-
         self.args = args
-        self.actor_mean = mlp(action_dim, std=0.01)
-        self.critic = mlp(1, std=1.0)
-        self.actor_logstd = nn.Parameter(torch.full([action_dim], args.init_std).log())
+        self.action_dim = int(np.prod(action_space.shape))
+        self.actor_mean = self.mlp(obs_dim, self.action_dim, std=0.01)
+        self.critic = self.mlp(obs_dim, 1, std=1.0)
+        logstd = torch.full([self.action_dim], args.init_std).log()
+        self.actor_logstd = nn.Parameter(logstd)
         self.obs_rms = RunningMeanStd(obs_dim)
         self.return_rms = RunningMeanStd()
         self.register_buffer("action_low", torch.from_numpy(action_space.low))
         self.register_buffer("action_high", torch.from_numpy(action_space.high))
 
+    def mlp(self, in_dim: int, out_dim: int, std: float) -> nn.Sequential:
+        """Two hidden layers; `std` is the gain of the last layer's orthogonal initialisation."""
+        activation = getattr(nn, self.args.activation)
+        return nn.Sequential(
+            layer_init(nn.Linear(in_dim, 64)),
+            activation(),
+            layer_init(nn.Linear(64, 64)),
+            activation(),
+            layer_init(nn.Linear(64, out_dim), std),
+        )
+
     def normalize(self, obs):
-        """Raw observations (..., obs_dim) to what the networks take, called x everywhere."""
+        """Raw observations (..., obs_dim) to the networks' input, called x everywhere."""
         if not self.args.norm_obs:
             return obs
-        return ((obs - self.obs_rms.mean) / (self.obs_rms.var + 1e-8).sqrt()).clamp(-10, 10)
+        std = (self.obs_rms.var + 1e-8).sqrt()
+        return ((obs - self.obs_rms.mean) / std).clamp(-10, 10)
 
     def get_value(self, x):
         return self.critic(x).squeeze(-1)  # (..., obs_dim) -> (...)
 
     def get_action(self, x, action=None):
         """x (n, obs_dim) -> unclipped action (n, action_dim), logprob (n,) and entropy (n,)."""
-        policy = Normal(self.actor_mean(x), self.actor_logstd.exp(), validate_args=False)
+        mean = self.actor_mean(x)
+        std = self.actor_logstd.exp()
+        policy = Normal(mean, std, validate_args=False)  # train() checks for NaN itself
         if action is None:
             action = policy.sample()
-        return action, policy.log_prob(action).sum(-1), policy.entropy().sum(-1)
+        logprob = policy.log_prob(action).sum(-1)  # the dimensions are independent
+        entropy = policy.entropy().sum(-1)
+        return action, logprob, entropy
 
-    def to_env(self, action):
+    def to_env(self, action) -> np.ndarray:
+        """Actions (n, action_dim) clipped to their bounds, in the shape of the action space."""
         action = action.view(-1, *self.action_low.shape)
         return action.clamp(self.action_low, self.action_high).cpu().numpy()
 
 
 def compute_gae(rewards, values, terminateds, dones, gamma, gae_lambda):
     """Advantages (T, N) of arXiv:1506.02438 eq. 16, from values (T + 1, N) and the rest (T, N)."""
-    # A terminal state is worth nothing, a truncated one its value; the trace stops at both
-    deltas = rewards + gamma * values[1:] * (1 - terminateds) - values[:-1]
+    # A terminal state is worth nothing, a truncated one its value. The recursion stops at both.
+    next_values = values[1:] * (1 - terminateds)
+    deltas = rewards + gamma * next_values - values[:-1]
+    decay = gamma * gae_lambda * (1 - dones)
     advantages = torch.zeros_like(values)
     for t in reversed(range(len(rewards))):
-        advantages[t] = deltas[t] + gamma * gae_lambda * (1 - dones[t]) * advantages[t + 1]
+        advantages[t] = deltas[t] + decay[t] * advantages[t + 1]
     return advantages[:-1]
 
 
 def ppo_loss(agent: Agent, args: Args, x, action, old_logprob, advantage, target, old_value):
-    """Loss of a minibatch of tensors (n, ...), and the metrics (5,) that train() names in order."""
+    """Loss of a minibatch of tensors (n, ...), and its metrics by name."""
     _, logprob, entropy = agent.get_action(x, action)
     value = agent.get_value(x)
     assert logprob.shape == old_logprob.shape == advantage.shape == value.shape == target.shape
     if args.norm_adv:
-        everyone = advantage.repeat(WORLD_SIZE)  # DDP: one minibatch of all ranks
-        exchange(dist.all_gather, list(everyone.chunk(WORLD_SIZE)), advantage)
+        # DDP: by the statistics of all ranks' minibatches, which have the same size
+        everyone = advantage.repeat(WORLD_SIZE)
+        parts = list(everyone.chunk(WORLD_SIZE))  # views, which all_gather fills rank by rank
+        exchange(dist.all_gather, parts, advantage)
         advantage = (advantage - everyone.mean()) / (everyone.std() + 1e-8)
+
+    # Policy loss, PPO eq. 7
     logratio = logprob - old_logprob
     ratio = logratio.exp()
     clipped_ratio = ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
-    policy_loss = -torch.min(ratio * advantage, clipped_ratio * advantage).mean()  # PPO eq. 7
+    policy_loss = -torch.min(ratio * advantage, clipped_ratio * advantage).mean()
+
+    # Value loss
     value_error = (value - target) ** 2
     if args.clip_vloss:
         clipped_value = old_value + (value - old_value).clamp(-args.clip_coef, args.clip_coef)
         value_error = torch.max(value_error, (clipped_value - target) ** 2)
     value_loss = 0.5 * value_error.mean()
+
     entropy = entropy.mean()
     loss = policy_loss + args.vf_coef * value_loss - args.ent_coef * entropy
-    approx_kl = (ratio - 1 - logratio).mean()  # k3, http://joschu.net/blog/kl-approx.html
-    clipfrac = ((ratio - 1).abs() > args.clip_coef).float().mean()
-    return loss, torch.stack([policy_loss, value_loss, entropy, approx_kl, clipfrac]).detach()
+    metrics = {
+        "losses/policy_loss": policy_loss,
+        "losses/value_loss": value_loss,
+        "losses/entropy": entropy,
+        "losses/approx_kl": (ratio - 1 - logratio).mean(),  # k3 of joschu.net/blog/kl-approx.html
+        "losses/clipfrac": ((ratio - 1).abs() > args.clip_coef).float().mean(),
+    }
+    return loss, metrics
 
 
-def update(agent: Agent, optimizer, args: Args, batch, loss_fn=ppo_loss):
-    """Epochs of minibatches of ppo_loss's tensors (rows, ...); mean metrics, each before a step."""
-    batch_size = args.num_envs * args.num_steps  # rows come again for reset rows, 2 of 3 at most
+def update(agent: Agent, optimizer, args: Args, batch: dict, loss_fn=ppo_loss) -> dict:
+    """Epochs of minibatches over a batch of tensors (samples, ...); mean metrics by name."""
+    num_samples = len(batch["x"])
+    # DDP: a rank whose batch has fewer samples, because more of its steps are autoreset steps,
+    # repeats them in minibatches of the same size. With this weight every sample counts alike.
+    weight = num_samples / sum(gather(num_samples))
     parameters = list(agent.parameters())
-    share = len(batch[0]) / sum(gather(len(batch[0])))  # DDP: so that each valid row counts alike
-    metrics = []
+    history = []
     for _ in range(args.update_epochs):
-        order = torch.randperm(len(batch[0])).repeat(3)[:batch_size].to(batch[0].device)
-        for minibatch in zip(*(tensor[order].chunk(args.num_minibatches) for tensor in batch)):
-            loss, mb_metrics = loss_fn(agent, args, *minibatch)
+        # The batch lacks the autoreset steps. The shuffled samples are followed by the first of
+        # them again, so that all minibatches have the same size, which CUDA graphs require.
+        order = torch.randperm(num_samples)
+        order = order[torch.arange(args.num_envs * args.num_steps) % num_samples]
+        for indices in order.to(batch["x"].device).chunk(args.num_minibatches):
+            minibatch = {name: tensor[indices] for name, tensor in batch.items()}
+            loss, metrics = loss_fn(agent, args, **minibatch)
             optimizer.zero_grad()
             loss.backward()
-            parts = [*(parameter.grad for parameter in parameters), mb_metrics]
-            flat = share * torch.cat([part.flatten() for part in parts])
-            exchange(dist.all_reduce, flat)  # DDP: means over the rows of all ranks, then clipping
-            for part, mean in zip(parts, flat.split([part.numel() for part in parts])):
-                part.copy_(mean.view_as(part))
+            # DDP: all ranks get the same gradient, before it is clipped, and so the same weights.
+            # They get the same metrics, so that --target-kl stops all of them or none.
+            gradients = [parameter.grad for parameter in parameters]
+            average([*gradients, *metrics.values()], weight)
             nn.utils.clip_grad_norm_(parameters, args.max_grad_norm)
             optimizer.step()
-            metrics.append(mb_metrics.clone())
-        if args.target_kl is not None and metrics[-1][3] > args.target_kl:  # approx_kl
+            # stack() copies: the next call of a CUDA graph overwrites these tensors
+            history.append(torch.stack(list(metrics.values())).detach())
+        if args.target_kl is not None and metrics["losses/approx_kl"] > args.target_kl:
             break
-    return torch.stack(metrics).mean(0)
+    means = torch.stack(history).mean(0).tolist()
+    return dict(zip(metrics, means))
+
+
+def check_finite(agent: Agent, obs, rewards, scalars: dict, global_step, saved_step, run_dir):
+    """Exit if there is a NaN or an infinity: obs (T or T + 1, N, obs_dim), rewards (T, N)."""
+    found = ""  # DDP: in this rank
+    numbers = {
+        "observations": obs,
+        "rewards": torch.from_numpy(rewards),
+        "losses": torch.tensor(list(scalars.values())),
+        "weights": nn.utils.parameters_to_vector(agent.parameters()),
+    }
+    for name, tensor in numbers.items():
+        is_finite = tensor.isfinite()
+        if not is_finite.all():
+            where = name
+            if name in ("observations", "rewards"):
+                _, env, *_ = (~is_finite).nonzero()[0]
+                where = f"{name} of environment {env}"
+            checkpoint = f"the last checkpoint in {run_dir} is at step {saved_step}"
+            # DDP: the first one, such as the reward that has made the losses NaN
+            found = f"NaN or infinity in the {where} before step {global_step}; {checkpoint}"
+            found = f"rank {RANK}: {found}"
+            break
+    reports = [report for report in gather(found) if report]  # one stops all before rank 0 saves
+    if reports:
+        sys.exit(found or reports[0])
 
 
 @torch.inference_mode()
-def evaluate(agent: Agent, envs, obs):
-    """Raw return of each environment's first episode, by the policy's mode, statistics frozen."""
+def evaluate(agent: Agent, envs, obs) -> np.ndarray:
+    """Raw return of each environment's first episode, with mean actions and frozen statistics."""
     returns = np.zeros(envs.num_envs)
     running = np.ones(envs.num_envs, bool)
     for _ in range(agent.args.eval_max_steps):
-        x = agent.normalize(torch.from_numpy(flatten(obs)).to(agent.action_low.device))
-        obs, reward, terminated, truncated, _ = envs.step(agent.to_env(agent.actor_mean(x)))
+        x = agent.normalize(torch.from_numpy(obs).to(agent.action_low.device))
+        action = agent.to_env(agent.actor_mean(x))
+        obs, reward, terminated, truncated, _ = envs.step(action)
+        obs = flatten(obs)
         returns += np.where(running, reward, 0.0)
         running &= ~(terminated | truncated)
         if not running.any():
             break
     if running.any():
-        print(f"{running.sum()} episodes cut: longer than --eval-max-steps", file=sys.stderr)
+        print(f"{running.sum()} episodes truncated at --eval-max-steps", file=sys.stderr)
     envs.close()
     return returns
 
 
 def write(path: Path, content):
-    """Aside, then moved: a kill at any moment leaves the old file or the new one, whole."""
-    aside = path.with_suffix(".tmp")
+    """Write atomically: a killed process leaves the old file or the new one, never half of one."""
+    partial_path = path.with_suffix(".tmp")
     if path.suffix == ".pt":
-        torch.save(content, aside)
+        torch.save(content, partial_path)
     else:
-        aside.write_text(json.dumps(content, indent=2) + "\n")
-    os.replace(aside, path)
+        partial_path.write_text(json.dumps(content, indent=2) + "\n")
+    os.replace(partial_path, path)
 
 
-def load_checkpoint(run_dir) -> dict:
-    """The run's checkpoint, read as data: nothing in it can run code."""
+def load_checkpoint(run_dir: str) -> dict:
+    """The checkpoint of a run. It is loaded as data, so that it cannot execute code."""
     try:
         saved = torch.load(Path(run_dir, "checkpoint.pt"), map_location="cpu", weights_only=True)
-        assert saved["algo"] == Path(__file__).stem, f"it is of {saved['algo']}.py"
-        return saved | {"args": asdict(Args(**saved["args"])) | {"resume": run_dir}}
+        if saved["algo"] != Path(__file__).stem:
+            raise ValueError(f"it was written by {saved['algo']}.py")
+        file_format = saved.get("format", 1)  # checkpoints without the number are of format 1
+        if file_format != CHECKPOINT_FORMAT:
+            raise ValueError(f"format {file_format}; this file reads format {CHECKPOINT_FORMAT}")
+        args = Args(**saved["args"])  # flags that are newer than the run get their defaults
+        args.resume = run_dir  # so that train(args) continues the run
+        saved["args"] = asdict(args)
+        return saved
     except Exception as error:
-        sys.exit(f"--resume {run_dir} is no run folder of this file: {error!r:.120}")
+        sys.exit(f"--resume {run_dir} is not a run folder of this file: {error!r:.120}")
 
 
-def train(args: Args, stop=()) -> dict:
-    """Train and evaluate; the content of summary.json. A signal's number in stop: save and end."""
-    if args.track and not find_spec("wandb"):
-        sys.exit("--track needs a package: pip install wandb")
-    device = args.device.replace("auto", "cuda" if torch.cuda.is_available() else "cpu")
-    if not getattr(torch, device).is_available():
-        sys.exit(f"--device {device} is not there; take --device auto")
-    signals, stop = stop, []  # DDP: what this rank has got, and what all know of
-    if WORLD_SIZE > 1:  # gloo for tensors on a CPU, NCCL for those on a GPU
-        if device == "cuda":
-            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
-        dist.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo")
-    torch.set_num_threads(args.torch_threads)
-    started = time.time()
-    saved = load_checkpoint(args.resume) if args.resume else None
-    global_step = saved["global_step"] if saved else 0
-    if saved:
-        started -= saved["wall_time_s"]
-        if global_step >= args.total_timesteps:
-            sys.exit(f"--resume {args.resume} is at step {global_step}: more --total-timesteps")
-        for name in ("env_id", "activation", "norm_obs"):
-            if getattr(args, name) != saved["args"][name]:
-                sys.exit(f"--resume {args.resume}: {name} must stay {saved['args'][name]}")
-    seed = (args.seed + global_step) % 2**32  # a resumed run differs from an unbroken one
-    seed = (seed + RANK * 2_654_435_761) % 2**32  # DDP: odd, so that no two ranks meet
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
-    env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30, which training never reaches
-    env_seed += RANK * args.num_envs  # DDP: as if all were environments of one process
-    eval_backend = "gymnasium" if args.env_id in gym.registry else "auto"
+def check_resume(args: Args, saved: dict):
+    """Exit if the flags contradict the checkpoint."""
+    if saved["global_step"] >= args.total_timesteps:
+        at_step = f"--resume {args.resume} is at step {saved['global_step']}"
+        sys.exit(f"{at_step} and has ended; raise --total-timesteps to continue it")
+    for name in ("env_id", "activation", "norm_obs"):  # with other values the weights are wrong
+        value = saved["args"][name]
+        if getattr(args, name) != value:
+            sys.exit(f"--resume {args.resume}: {name} must stay {value}")
+
+
+def open_envs(args: Args, env_seed: int, global_step: int):
+    """Training environments, their first observation, and the backend of the evaluations."""
+    env_seed += RANK * args.num_envs  # DDP: as if one process had the environments of all ranks
     try:
-        make_envs(args, eval_backend, 1, env_seed)  # the run ends by them: if they fail, then now
-        envs, next_obs = make_envs(args, args.env_backend, args.num_envs, env_seed + global_step)
-    except (gym.error.Error, ImportError, AssertionError) as error:
+        backend = choose_backend(args, evaluation=False)
+        eval_backend = choose_backend(args, evaluation=True)
+        eval_envs, _ = make_envs(args, eval_backend, 1, env_seed)  # fail now, not after training
+        eval_envs.close()
+        envs, obs = make_envs(args, backend, args.num_envs, env_seed + global_step)
+    except (gym.error.Error, ImportError, ValueError) as error:
         sys.exit(f"--env-id {args.env_id}: {error}")
-    parts = getattr(envs.single_observation_space, "spaces", {"obs": envs.single_observation_space})
-    for name, space in {**parts, "action": envs.single_action_space}.items():
+    obs_space = envs.single_observation_space
+    obs_spaces = {"observation": obs_space}
+    if isinstance(obs_space, gym.spaces.Dict):
+        obs_spaces = obs_space.spaces
+    for name, space in obs_spaces.items():
         if not isinstance(space, gym.spaces.Box):
-            sys.exit(f"--env-id {args.env_id}: {name} {space} is no Box: wrap it; Discrete: ppo.py")
-    envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
-    agent = Agent(next_obs.shape[1], envs.single_action_space, args).to(device)
-    for weight in agent.parameters():  # DDP: all start from those of rank 0
-        weight.data.copy_(gather(weight.data.cpu())[0])
-    optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
-    if saved:
-        agent.load_state_dict(saved["agent"])
-        constants = {"param_groups": optimizer.state_dict()["param_groups"]}  # as the flags say
-        optimizer.load_state_dict(saved["optimizer"] | constants)
-    functions = [agent.get_action, compute_gae, ppo_loss]
-    if args.compile:
-        functions = [torch.compile(function, mode="reduce-overhead") for function in functions]
-    policy, gae, loss_fn = functions
+            wrong = f"{name} is {space}, not a Box"
+            way_out = "add gym.wrappers.FlattenObservation to WRAPPERS"
+            sys.exit(f"--env-id {args.env_id}: {wrong}; {way_out}")
+    action_space = envs.single_action_space
+    if not isinstance(action_space, gym.spaces.Box):
+        sys.exit(f"--env-id {args.env_id}: {action_space} actions; ppo.py takes Discrete ones")
+    envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)  # it counts from the next step on
+    return envs, obs, eval_backend
+
+
+def open_run(args: Args, device: str, global_step: int):
+    """Run folder, the record of the run that goes into all its files, and TensorBoard's writer."""
+    if RANK > 0:  # DDP: rank 0 alone writes files
+        return None, None, None
     name = f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
-    run_dir = Path(args.resume or Path(args.runs_dir, name.replace("/", "-").replace(":", "-")))
-    if RANK > 0:  # DDP: rank 0 alone keeps a run folder
-        scratch = tempfile.TemporaryDirectory()
-        run_dir = Path(scratch.name, "run")
-        args.track = False
-    run_dir.mkdir(parents=True, exist_ok=bool(saved))
-    shutil.copy(__file__, run_dir)
-    git = f"git -C '{Path(__file__).resolve().parent}' describe --always --dirty 2>/dev/null"
-    run = {"algo": Path(__file__).stem, "env_id": args.env_id, "seed": args.seed, "device": device}
-    run |= {"total_timesteps": args.total_timesteps, "args": asdict(args)}
-    run["ranks"] = WORLD_SIZE  # DDP: --num-envs is that of one
-    run["commit"] = os.popen(git).read().strip() or "unknown"
-    run["versions"] = {m.__name__: str(m.__version__) for m in (torch, np, gym, envpool) if m}
-    write(run_dir / "config.json", run)
+    name = name.replace("/", "-").replace(":", "-")
+    run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, name)
+    run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
+    script = run_dir / Path(__file__).name
+    if script.resolve() != Path(__file__).resolve():
+        shutil.copy(__file__, script)
+    git = ["git", "-C", Path(__file__).resolve().parent, "describe", "--always", "--dirty"]
+    try:
+        commit = subprocess.run(git, capture_output=True, text=True).stdout.strip()
+    except OSError:  # git is not installed
+        commit = ""
+    record = {
+        "algo": Path(__file__).stem,
+        "format": CHECKPOINT_FORMAT,
+        "env_id": args.env_id,
+        "seed": args.seed,
+        "device": device,
+        "total_timesteps": args.total_timesteps,
+        "args": asdict(args),
+        "commit": commit or "unknown",
+        "versions": {
+            "torch": str(torch.__version__),
+            "numpy": np.__version__,
+            "gymnasium": gym.__version__,
+            "envpool": envpool.__version__ if envpool else None,
+        },
+        "ranks": WORLD_SIZE,  # DDP: each with --num-envs environments
+    }
+    write(run_dir / "config.json", record)
     if args.track:
         import wandb
 
-        place = {"project": args.wandb_project_name, "entity": args.wandb_entity}
-        place |= {"id": run_dir.name, "resume": "allow", "sync_tensorboard": True}
-        wandb.init(**place, config=asdict(args))
+        wandb.init(
+            project=args.wandb_project_name,
+            entity=args.wandb_entity,
+            id=run_dir.name,
+            resume="allow",
+            sync_tensorboard=True,
+            config=asdict(args),
+        )
+    # purge_step hides what an interrupted run logged after its last checkpoint
     writer = SummaryWriter(run_dir, purge_step=global_step + 1)
-    writer.add_text("config", f"```\n{json.dumps(run, indent=2)}\n```", global_step)
+    writer.add_text("config", f"```\n{json.dumps(record, indent=2)}\n```", global_step)
+    return run_dir, record, writer
+
+
+def open_bar(args: Args, global_step: int) -> tqdm:
+    """Progress bar; it is disabled without a terminal, and train() prints lines instead."""
+    layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
+    hide = RANK > 0 or None  # DDP: None shows the bar on a terminal
+    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=hide)
+    bar.postfix = "no episode yet"
+    return bar
+
+
+def summarize(record: dict, train_returns, eval_returns: np.ndarray) -> dict:
+    """What train() returns and summary.json holds; train_returns are the last 100 at most."""
+    return {
+        **record,
+        "train_return_last100": float(np.mean(train_returns)) if train_returns else None,
+        "eval_episodes": len(eval_returns),
+        "eval_returns": eval_returns.tolist(),
+        "eval_return_mean": eval_returns.mean(),
+        "eval_return_std": eval_returns.std(),
+    }
+
+
+def choose_device(args: Args) -> str:
+    device = args.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if not getattr(torch, device).is_available():  # torch.cpu, torch.cuda or torch.mps
+        sys.exit(f"--device {device} is not available; use --device auto")
+    return device
+
+
+def seed_everything(seed: int):
+    # DDP: an odd factor gives each rank a seed of its own, far from those of small --seed
+    seed = (seed + RANK * 2_654_435_761) % 2**32
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def train(args: Args, signals=()) -> dict:
+    """Train, evaluate, and return the summary.
+
+    A signal handler may append to the list `signals`: the run then saves a checkpoint and exits.
+    """
+    # Set up
+    if args.track and not find_spec("wandb"):
+        sys.exit("--track requires a package: pip install wandb")
+    device = choose_device(args)
+    connect(device)  # DDP: with the other ranks
+    torch.set_num_threads(args.torch_threads)
+    started = time.time()
+    global_step = 0
+    if args.resume:
+        saved = load_checkpoint(args.resume)
+        check_resume(args, saved)
+        global_step = saved["global_step"]
+        started -= saved["wall_time_s"]
+    seed_everything((args.seed + global_step) % 2**32)  # a resumed run draws other numbers
+    env_seed = args.seed * 10_007 % 2**30  # environment i gets env_seed + i; evaluations add 2**30
+    envs, next_obs, eval_backend = open_envs(args, env_seed, global_step)
+    agent = Agent(next_obs.shape[1], envs.single_action_space, args).to(device)
+    broadcast_weights(agent)  # DDP: all ranks start with the same
+    optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
+    if args.resume:
+        agent.load_state_dict(saved["agent"])
+        moments = saved["optimizer"]["state"]  # the hyperparameters come from the flags
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
+    policy = agent.get_action
+    gae = compute_gae
+    loss_fn = ppo_loss
+    if args.compile:
+        policy = torch.compile(policy, mode="reduce-overhead")
+        gae = torch.compile(gae, mode="reduce-overhead")
+        loss_fn = torch.compile(loss_fn, mode="reduce-overhead")
+    run_dir, record, writer = open_run(args, device, global_step)
+
+    # Storage of a rollout: what the networks need on the device, the rest in NumPy
     shape = (args.num_steps, args.num_envs)
     obs = torch.zeros(args.num_steps + 1, *next_obs.shape, device=device)
-    actions = torch.zeros(*shape, len(agent.actor_logstd), device=device)
+    actions = torch.zeros(*shape, agent.action_dim, device=device)
     logprobs = torch.zeros(shape, device=device)
-    storage = np.zeros((5, *shape), np.float32)  # rewards, terminals, dones, valid, discounted
+    rewards = np.zeros(shape, np.float32)
+    terminateds = np.zeros(shape, np.float32)
+    dones = np.zeros(shape, np.float32)
+    valids = np.zeros(shape, bool)  # False for autoreset steps
+    discounted_returns = np.zeros(shape, np.float32)
+
     done = np.zeros(args.num_envs, bool)
-    trace = np.zeros(args.num_envs)  # discounted return so far, to scale rewards by
-    paces = []  # seconds per step of the iterations
+    discounted_return = np.zeros(args.num_envs)  # so far; its deviation scales the rewards
+    seconds_per_step = []  # of each iteration
     saved_step = global_step
-    look = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
-    hide = RANK > 0 or None  # DDP: None shows it where there is a terminal
-    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=look, disable=hide)
-    bar.postfix = "no episode yet"
-    while global_step < args.total_timesteps and not (stop and saved_step):  # saves first
+    own_signals = signals  # DDP: below, `signals` are those of all ranks
+    bar = open_bar(args, global_step)
+
+    while global_step < args.total_timesteps:
         first_step = global_step
         iteration_started = time.perf_counter()
-        finished = []  # (return, length) of the episodes that end in this rollout
-        fraction = 1 - global_step / args.total_timesteps if args.anneal_lr else 1.0
-        optimizer.param_groups[0]["lr"] = fraction * args.learning_rate
+        episodes = []  # (return, length) of those that end in this rollout
+        learning_rate = args.learning_rate
+        if args.anneal_lr:
+            learning_rate *= 1 - global_step / args.total_timesteps
+        optimizer.param_groups[0]["lr"] = learning_rate
 
         # Rollout
         for t in range(args.num_steps):
-            obs[t] = torch.from_numpy(flatten(next_obs))
+            obs[t] = torch.from_numpy(next_obs)
             with torch.inference_mode():
-                actions[t], logprobs[t], _ = policy(agent.normalize(obs[t]))
-            valid = ~done  # not a reset row
-            next_obs, reward, terminated, truncated, info = envs.step(agent.to_env(actions[t]))
+                x = agent.normalize(obs[t])
+                actions[t], logprobs[t], _ = policy(x)
+            valid = ~done  # the step after the end of an episode only resets
+            action = agent.to_env(actions[t])
+            next_obs, reward, terminated, truncated, info = envs.step(action)
+            next_obs = flatten(next_obs)
             done = terminated | truncated
             if done.any():
-                finished.extend(zip(info["episode"]["r"][done], info["episode"]["l"][done]))
-            trace = (trace * args.gamma + reward) * valid
-            terminal = terminated if args.bootstrap_truncation else done
-            storage[:, t] = reward, terminal, done, valid, trace
+                episode = info["episode"]
+                episodes.extend(zip(episode["r"][done], episode["l"][done]))
+            discounted_return = (discounted_return * args.gamma + reward) * valid
+            rewards[t] = reward
+            terminateds[t] = terminated if args.bootstrap_truncation else done
+            dones[t] = done
+            valids[t] = valid
+            discounted_returns[t] = discounted_return
             global_step += int(valid.sum())
-        obs[-1] = torch.from_numpy(flatten(next_obs))
+        obs[-1] = torch.from_numpy(next_obs)
         global_step = first_step + sum(gather(global_step - first_step))  # DDP: of all ranks
 
         # Advantages
-        rewards, terminals, dones, valid, discounted = torch.from_numpy(storage).to(device)
-        valid = valid.bool()
+        b_valid = torch.from_numpy(valids).to(device)
+        b_rewards = torch.from_numpy(rewards).to(device)
         if args.norm_reward:
-            agent.return_rms.update(discounted[valid])
-            rewards = (rewards / (agent.return_rms.var + 1e-8).sqrt()).clamp(-10, 10)
+            agent.return_rms.update(torch.from_numpy(discounted_returns[valids]).to(device))
+            std = (agent.return_rms.var + 1e-8).sqrt()
+            b_rewards = (b_rewards / std).clamp(-10, 10)
+        b_terminateds = torch.from_numpy(terminateds).to(device)
+        b_dones = torch.from_numpy(dones).to(device)
         x = agent.normalize(obs)
         with torch.no_grad():
-            values = agent.get_value(x)  # row t + 1 is the true next state, also at an end
-            advantages = gae(rewards, values, terminals, dones, args.gamma, args.gae_lambda)
+            # In NEXT_STEP mode obs[t + 1] is the true next state, also where an episode ends
+            values = agent.get_value(x)
+            advantages = gae(b_rewards, values, b_terminateds, b_dones, args.gamma, args.gae_lambda)
         targets = advantages + values[:-1]
 
-        # Update: ppo_loss's tensors in its order, without reset rows: (T, N, ...) -> (rows, ...)
-        batch = (x[:-1], actions, logprobs, advantages, targets, values[:-1])
-        batch = [tensor[valid] for tensor in batch]
-        metrics = update(agent, optimizer, args, batch, loss_fn).tolist()
-        agent.obs_rms.update(obs[:-1][valid])  # last: one iteration sees one set of statistics
-        numbers = metrics + [w.sum().item() for w in [obs, *agent.parameters()]]
-        numbers = gather(numbers)  # DDP: those of one rank end all
-        if RANK > 0:  # rank 0 alone logs, evaluates and saves; the others wait for it here
-            stop, saved_step = sum(gather(list(signals)), []), global_step
+        # Update on all steps but the autoreset steps: (T, N, ...) -> (samples, ...)
+        batch = {
+            "x": x[:-1][b_valid],
+            "action": actions[b_valid],
+            "old_logprob": logprobs[b_valid],
+            "advantage": advantages[b_valid],
+            "target": targets[b_valid],
+            "old_value": values[:-1][b_valid],
+        }
+        scalars = update(agent, optimizer, args, batch, loss_fn)
+        agent.obs_rms.update(obs[:-1][b_valid])  # last, so that rollout and update see the same x
+        saved = gather((saved_step, run_dir))[0]  # DDP: of rank 0, which alone saves
+        check_finite(agent, obs, rewards, scalars, global_step, *saved)
+        signals = sum(gather(list(own_signals)), [])  # DDP: a signal to one rank stops all ranks
+        if RANK > 0:  # DDP: they continue with the next rollout; gather() then waits for rank 0
+            if signals or global_step >= args.total_timesteps:
+                return {}
             continue
-        if not np.isfinite(numbers).all():
-            sys.exit(f"non-finite numbers before step {global_step}; saved {saved_step}: {run_dir}")
 
         # Log
-        paces.append((time.perf_counter() - iteration_started) / (global_step - first_step))
-        sps = float(1 / np.mean(paces[1:] or paces))  # the first iteration warms up
-        names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
-        scalars = {f"losses/{name}": value for name, value in zip(names, metrics)}
-        unexplained = (targets - values[:-1])[valid].var() / targets[valid].var()
+        seconds = time.perf_counter() - iteration_started
+        seconds_per_step.append(seconds / (global_step - first_step))
+        sps = float(1 / np.mean(seconds_per_step[1:] or seconds_per_step))  # without the warm-up
+        residuals = batch["target"] - batch["old_value"]
+        unexplained = residuals.var() / batch["target"].var()
         scalars["losses/explained_variance"] = 1 - float(unexplained)
-        scalars |= {"charts/learning_rate": fraction * args.learning_rate, "charts/SPS": sps}
-        if finished:
-            recent = np.mean(envs.return_queue)  # of the last 100 episodes
-            bar.postfix = f"return {recent:.1f}, SPS {sps:.0f}"
-            means = np.mean(finished, axis=0)
-            scalars |= {"charts/episodic_return": means[0], "charts/episodic_length": means[1]}
-        for key, value in scalars.items():
-            writer.add_scalar(key, value, global_step)
+        scalars["charts/learning_rate"] = learning_rate
+        scalars["charts/SPS"] = sps
+        if episodes:
+            mean_return, mean_length = np.mean(episodes, axis=0)
+            scalars["charts/episodic_return"] = mean_return
+            scalars["charts/episodic_length"] = mean_length
+            recent_return = np.mean(envs.return_queue)  # of the last 100 episodes
+            bar.postfix = f"return {recent_return:.1f}, SPS {sps:.0f}"
+        for name, value in scalars.items():
+            writer.add_scalar(name, value, global_step)
         bar.update(min(global_step, args.total_timesteps) - bar.n)
 
-        # Evaluate and save
-        over = global_step >= args.total_timesteps
+        # Evaluate
+        finished = global_step >= args.total_timesteps
         every = args.eval_frequency or args.total_timesteps
-        if over or global_step // every > first_step // every:
-            bar.set_description("evaluation ")
-            film = run_dir / f"videos/step-{global_step}"
-            eval_envs = make_envs(args, eval_backend, args.eval_episodes, env_seed + 2**30, film)
-            returns = evaluate(agent, *eval_envs)
-            writer.add_scalar("eval/episodic_return", returns.mean(), global_step)
+        if finished or global_step // every > first_step // every:
+            bar.set_description_str("evaluation ")
+            video_dir = run_dir / f"videos/step-{global_step}" if args.capture_video else None
+            eval_seed = env_seed + 2**30
+            envs_and_obs = make_envs(args, eval_backend, args.eval_episodes, eval_seed, video_dir)
+            eval_returns = evaluate(agent, *envs_and_obs)
+            writer.add_scalar("eval/episodic_return", eval_returns.mean(), global_step)
         writer.flush()
-        stop = sum(gather(list(signals)), [])  # DDP: all of them end now, or none
-        state = {"global_step": global_step, "wall_time_s": time.time() - started, "sps": sps}
-        if over:
-            last100 = float(np.mean(envs.return_queue)) if envs.return_queue else None
-            summary = run | state | {"train_return_last100": last100}
-            summary |= {"eval_episodes": args.eval_episodes, "eval_returns": returns.tolist()}
-            summary |= {"eval_return_mean": returns.mean(), "eval_return_std": returns.std()}
+
+        # Save
+        record["global_step"] = global_step
+        record["wall_time_s"] = time.time() - started
+        record["sps"] = sps
+        if finished:
+            summary = summarize(record, envs.return_queue, eval_returns)
             write(run_dir / "summary.json", summary)
-        if over or stop or global_step - saved_step >= args.checkpoint_frequency:
-            state |= {"agent": agent.state_dict(), "optimizer": optimizer.state_dict()}
-            write(run_dir / "checkpoint.pt", run | state)
+        interrupted = bool(signals)
+        if finished or interrupted or global_step - saved_step >= args.checkpoint_frequency:
+            state = {"agent": agent.state_dict(), "optimizer": optimizer.state_dict()}
+            write(run_dir / "checkpoint.pt", {**record, **state})
             saved_step = global_step
-            if bar.disable:  # there is no terminal
+            if bar.disable:  # no terminal: print a line instead
                 print(f"step {global_step}/{args.total_timesteps}, {bar.postfix}", flush=True)
         bar.set_description_str(f"saved {saved_step} ")
+        if interrupted:
+            break
+
     for resource in (bar, envs, writer):
         resource.close()
-    if RANK > 0:  # DDP: rank 0 alone says how it ended
-        return {}
-    if global_step < args.total_timesteps:
-        print(f"stopped at step {global_step}; go on with --resume {run_dir}", file=sys.stderr)
-        sys.exit(128 + stop[0])
-    print(f"{run_dir}: evaluation {returns.mean():.1f} +- {returns.std():.1f}")
+    if not finished:
+        print(f"stopped at step {global_step}; continue with --resume {run_dir}", file=sys.stderr)
+        sys.exit(128 + signals[0])
+    print(f"{run_dir}: evaluation {eval_returns.mean():.1f} +- {eval_returns.std():.1f}")
     return summary
 
 
 if __name__ == "__main__":
-    gym.logger.min_level = gym.logger.ERROR
-    first_look = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    first_look.add_argument("--resume")
-    resume = first_look.parse_known_args()[0].resume  # its arguments are the defaults
-    args = tyro.cli(Args, default=Args(**load_checkpoint(resume)["args"]) if resume else Args())
-    stop = []
+    # EnvPool declares float64 bounds, and Gymnasium warns that it stores them as float32
+    warnings.filterwarnings("ignore", ".*precision lowered by casting")
+    # The defaults of a resumed run are its saved arguments, so --resume is parsed first
+    first_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first_parser.add_argument("--resume")
+    resume = first_parser.parse_known_args()[0].resume
+    defaults = Args(**load_checkpoint(resume)["args"]) if resume else Args()
+    args = tyro.cli(Args, default=defaults)
+    signals = []
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: stop.append(number))
-    train(args, stop)
+        signal.signal(number, lambda number, frame: signals.append(number))
+    train(args, signals)

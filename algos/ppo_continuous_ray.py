@@ -1,23 +1,22 @@
-"""PPO for Box actions whose environments live in actors of Ray, on one machine or on many.
+"""PPO for Box actions whose environments are stepped by actors of Ray, on one machine or many.
 
     python algos/ppo_continuous_ray.py --env-id BipedalWalker-v3 --num-runners 2
     python algos/ppo_continuous_ray.py --num-runners 32 --ray 10.0.0.1:6379
 
-Moritz et al. 2018, arXiv:1712.05889. Differs from ppo_continuous.py where tagged, and shares its
-deviations: Ray steps the environments, while the learner is this process and stays as it is. It
-needs requirements-cluster.txt.
-1. A runner is an actor with one CPU, a part of the environments and a copy of the agent. A rollout
-   has the rows of all runners, which act by the weights and the statistics of now.
-2. Each runner takes the learner's generator, draws the actions of all environments and plays its
-   part of them. So a run is bit for bit that of ppo_continuous.py, with any number of runners, as
-   long as all compute alike: on CPUs of one kind, in one thread, without --compile.
-3. In place of a runner that dies a new one collects its part again, in environments seeded by the
-   step; the episodes that were lost are not counted. The 31st death of one runner ends the run.
-   It waits for a CPU if none is free, and a signal waits for the end of the rollout.
-4. Actors must know what --env-id names: of Gymnasium, of EnvPool, or in a module that each node can
-   import (module:Name-v0).
-5. Runners act on the CPU, and --compile is for the learner only. Each passes the observations of as
-   many environments as there are through the policy, most of them zeros, for the draws of item 2.
+Moritz et al. 2018, arXiv:1712.05889. This file is ppo_continuous.py with the changes tagged "Ray:",
+and the deviations of ppo_continuous.py apply. This process, the learner, updates the networks.
+Actors, called runners, collect the rollouts. It requires a package: pip install ray.
+1. A runner has one CPU, a part of the environments and a copy of the agent. For each rollout it
+   gets the learner's current weights and statistics. It acts on the CPU, without --compile.
+2. A run computes bit for bit what ppo_continuous.py computes, with any number of runners, if all
+   CPUs are of one kind and PyTorch has one thread. For that each runner gets the state of the
+   learner's random generator and samples the actions of all environments, although it steps only
+   its own. Observations of the others are zeros.
+3. Ray replaces a runner that dies, up to 30 times. The new one collects the rollout again, in
+   environments seeded by the step; the episodes that were lost are not counted. If no CPU is free,
+   the run waits for one. A signal takes effect at the end of the rollout.
+4. --env-id must be known on every node: to Gymnasium, to EnvPool, or as module:Name-v0 of a module
+   that can be imported.
 """
 
 import argparse
@@ -26,9 +25,12 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import time
+import warnings
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -44,101 +46,162 @@ from tqdm import tqdm
 
 try:
     import envpool
-except ImportError:  # it has no build for this machine
+except ImportError:  # no wheel for this platform: Gymnasium steps the environments instead
     envpool = None
+
+# The one place for wrappers, innermost first, and for keyword arguments of gym.make, for example
+#   WRAPPERS = (gym.wrappers.TimeAwareObservation, partial(gym.wrappers.RescaleAction, ...))
+# EnvPool takes neither: with any of them Gymnasium steps the environments, in training as in
+# evaluation.
+WRAPPERS = ()
+ENV_KWARGS = {}
+
+CHECKPOINT_FORMAT = 1  # changes when this file can no longer read the checkpoints it wrote before
 
 
 @dataclass
 class Args:
-    exp_name: str = Path(__file__).stem  # name of this experiment, part of the run folder's name
+    exp_name: str = Path(__file__).stem  # name of the experiment, part of the run folder's name
     seed: int = 1  # seeds Python, NumPy, PyTorch and every environment
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto takes CUDA where there is one
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto uses CUDA if it is available
     torch_threads: int = 1  # CPU threads of PyTorch; networks this small are slower with more
-    runs_dir: str = "runs"  # the run folder is created in here
-    resume: str = ""  # run folder to continue; flags beside it replace the saved flags
-    checkpoint_frequency: int = 20_000  # steps between two checkpoints
-    eval_frequency: int = 0  # steps between two evaluations; 0 evaluates at the end only
-    eval_episodes: int = 100  # episodes of an evaluation, one in each of as many environments
-    eval_max_steps: int = 50_000  # an evaluation cuts longer episodes
-    capture_video: bool = False  # film the first 3 episodes of every evaluation
-    track: bool = False  # send the run to Weights & Biases as well
-    wandb_project_name: str = "plainrl"  # its project there
-    wandb_entity: str | None = None  # its user or team there
+    runs_dir: str = "runs"  # parent of the run folder
+    resume: str = ""  # run folder to continue; flags given with it replace the saved ones
+    checkpoint_frequency: int = 20_000  # steps between checkpoints
+    eval_frequency: int = 0  # steps between evaluations; 0 evaluates only at the end
+    eval_episodes: int = 100  # episodes of an evaluation, each in an environment of its own
+    eval_max_steps: int = 50_000  # an evaluation truncates longer episodes
+    capture_video: bool = False  # record the first 3 episodes of every evaluation
+    track: bool = False  # log to Weights & Biases as well
+    wandb_project_name: str = "plainrl"  # W&B project
+    wandb_entity: str | None = None  # W&B user or team
     compile: bool = False  # torch.compile policy, advantages and loss; CUDA graphs on a GPU
-    env_id: str = "BipedalWalker-v3"  # a Gymnasium or EnvPool id with Box observations and actions
-    env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"  # auto: EnvPool if it has the id
+    env_id: str = "BipedalWalker-v3"  # Gymnasium or EnvPool id with Box observations and actions
+    env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"  # for training
     num_envs: int = 64  # parallel environments
-    num_runners: int = 2  # Ray: actors that share them; at most one for each
-    ray: str = "local"  # where they are: local starts Ray here; else the address of a cluster
-    total_timesteps: int = 1_000_000  # steps of all environments; schedules stretch to a new total
-    learning_rate: float = 5e-4  # step size of Adam
-    anneal_lr: bool = True  # let the learning rate fall linearly to zero
+    num_runners: int = 2  # Ray: actors that step the environments; at most one per environment
+    ray: str = "local"  # Ray: address of a cluster; local starts Ray on this machine
+    total_timesteps: int = 1_000_000  # steps of all environments; schedules follow a new total
+    learning_rate: float = 5e-4  # of Adam
+    anneal_lr: bool = True  # anneal the learning rate linearly to zero
     num_steps: int = 32  # steps of each environment in a rollout
     gamma: float = 0.995  # discount factor
     gae_lambda: float = 0.95  # lambda of generalized advantage estimation
-    num_minibatches: int = 32  # minibatches of an epoch
+    num_minibatches: int = 32  # minibatches per epoch
     update_epochs: int = 5  # passes over a rollout
     activation: Literal["Tanh", "SiLU"] = "Tanh"  # of the hidden layers
-    init_std: float = 0.6  # standard deviation of the action at the start
+    init_std: float = 0.6  # initial standard deviation of the policy
     norm_obs: bool = True  # standardise observations by running statistics
-    norm_reward: bool = True  # divide rewards by the discounted return's deviation, clip to +-10
+    norm_reward: bool = True  # divide rewards by the discounted return's standard deviation
     norm_adv: bool = False  # standardise the advantages of each minibatch
-    bootstrap_truncation: bool = True  # off: a time limit counts as terminal, a common mistake
-    clip_coef: float = 0.2  # epsilon of the clipped surrogate, and of --clip-vloss
+    bootstrap_truncation: bool = True  # off: treat truncation as termination, a common mistake
+    clip_coef: float = 0.2  # epsilon of the clipped surrogate and of --clip-vloss
     clip_vloss: bool = False  # clip the change of the value as well
-    ent_coef: float = 0.0  # weight of the entropy bonus
-    vf_coef: float = 0.25  # weight of the value loss
-    max_grad_norm: float = 0.5  # largest norm of the gradient
-    target_kl: float | None = None  # end an update once an epoch's last approximate KL exceeds it
+    ent_coef: float = 0.0  # entropy coefficient
+    vf_coef: float = 0.25  # value loss coefficient
+    max_grad_norm: float = 0.5  # gradients are clipped to this norm
+    target_kl: float | None = None  # stop an update once the approximate KL exceeds this
 
     def __post_init__(self):
-        may_be_zero = ("seed", "eval_frequency", "gamma", "gae_lambda", "ent_coef", "vf_coef")
+        fractions = ("gamma", "gae_lambda")
+        may_be_zero = ("seed", "eval_frequency", "ent_coef", "vf_coef", *fractions)
         for name, value in asdict(self).items():
-            least = 0 if name in may_be_zero else 1e-9
-            most = 1 if name in ("gamma", "gae_lambda") else 2**32 - 1
-            if type(value) in (int, float) and not least <= value <= most:
-                raise ValueError(f"--{name.replace('_', '-')} {value} is not in [{least}, {most}]")
+            flag = f"--{name.replace('_', '-')} {value}"
+            if type(value) not in (int, float):
+                continue
+            if value == 0 and name in may_be_zero:
+                continue
+            if not 0 < value < 2**32:  # NumPy's limit for seeds; excludes NaN and infinity as well
+                raise ValueError(f"{flag} must be above 0 and below 2**32")
+            if name in fractions and value > 1:
+                raise ValueError(f"{flag} must be at most 1")
         batch_size = self.num_envs * self.num_steps
-        if self.num_steps < 2 or batch_size > self.total_timesteps:
-            raise ValueError("--num-steps: at least 2; x --num-envs within --total-timesteps")
+        batch = f"{batch_size} steps (--num-envs {self.num_envs} x --num-steps {self.num_steps})"
+        if self.num_steps < 2:  # with 1, all steps of a rollout could be autoreset steps
+            raise ValueError(f"--num-steps {self.num_steps} must be at least 2")
+        if batch_size > self.total_timesteps:
+            total = f"--total-timesteps {self.total_timesteps}"
+            raise ValueError(f"{total} is less than one rollout of {batch}. Lower --num-envs")
         if batch_size % self.num_minibatches or batch_size == self.num_minibatches:
-            raise ValueError(f"--num-minibatches must cut {batch_size} steps in equal parts of 2+")
+            # A single sample has no standard deviation for --norm-adv
+            wrong = f"--num-minibatches {self.num_minibatches} must divide the batch of {batch}"
+            divisors = [n for n in range(1, batch_size) if batch_size % n == 0]
+            nearest = min(divisors, key=lambda n: abs(n - self.num_minibatches))
+            raise ValueError(f"{wrong} into equal parts of at least 2. Try {nearest}")
+
+
+class DropInfo(gym.Wrapper):
+    """Discards the environment's info: vector environments fail if an entry changes its type."""
+
+    def reset(self, **kwargs):
+        obs, _ = self.env.reset(**kwargs)
+        return obs, {}
+
+    def step(self, action):
+        obs, reward, terminated, truncated, _ = self.env.step(action)
+        return obs, reward, terminated, truncated, {}
 
 
 def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir=None):
-    """Vector environment seeded seed, seed + 1, ... in NEXT_STEP mode, and its first observation.
+    """Vector environment in NEXT_STEP mode, seeded seed, seed + 1, ..., and its first observation.
 
-    The step after an episode's end is a reset row: its action is ignored, it belongs to no episode.
+    In this mode the step after an episode's end only resets the environment ("autoreset step"):
+    its action is ignored, and it belongs to no episode. The observation before it is the
+    episode's true last one.
     """
 
-    def make_env(index):
-        if video_dir is None or index >= 3 or not args.capture_video:
-            return gym.make(args.env_id)
-        env = gym.make(args.env_id, render_mode="rgb_array")
-        return gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", lambda n: n == 0)
+    def make_env(index: int):
+        records_video = video_dir is not None and index < 3
+        render_mode = {"render_mode": "rgb_array"} if records_video else {}
+        env = gym.make(args.env_id, **render_mode, **ENV_KWARGS)
+        for wrapper in WRAPPERS:  # add wrappers there: EnvPool would train without those added here
+            env = wrapper(env)
+        if records_video:
+            env = gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", lambda n: n == 0)
+        return DropInfo(env)
 
-    if backend == "auto":
-        backend = "envpool" if envpool and args.env_id in envpool.list_all_envs() else "gymnasium"
     if backend == "envpool":
-        assert envpool, "--env-backend envpool needs a package: pip install envpool"
         envs = envpool.make_gymnasium(args.env_id, num_envs=num_envs, seed=seed)
-        seed = None  # it takes seeds when it is made, and then no others
+        obs, _ = envs.reset()  # EnvPool takes seeds only when it is constructed
     else:
-        envs = gym.vector.SyncVectorEnv([lambda i=i: make_env(i) for i in range(num_envs)])
-    assert envs.metadata["autoreset_mode"] == gym.vector.AutoresetMode.NEXT_STEP
-    return envs, flatten(envs.reset(seed=seed)[0])
+        envs = gym.vector.SyncVectorEnv([partial(make_env, index) for index in range(num_envs)])
+        obs, _ = envs.reset(seed=seed)
+    if envs.metadata["autoreset_mode"] != gym.vector.AutoresetMode.NEXT_STEP:
+        raise ValueError(f"{backend} does not reset this environment in NEXT_STEP mode")
+    return envs, flatten(obs)
+
+
+def choose_backend(args: Args, evaluation: bool) -> str:
+    """EnvPool for training, as it is faster; Gymnasium for evaluations, as all results come from it.
+
+    Each only where it has the environment.
+    """
+    in_envpool = envpool is not None and args.env_id in envpool.list_all_envs()
+    only_in_envpool = in_envpool and args.env_id not in gym.registry
+    if WRAPPERS or ENV_KWARGS:
+        if args.env_backend == "envpool" or only_in_envpool:
+            raise ValueError("EnvPool takes no WRAPPERS and no ENV_KWARGS; use a Gymnasium id")
+        return "gymnasium"
+    if evaluation:
+        return "envpool" if only_in_envpool else "gymnasium"
+    if args.env_backend == "envpool" and envpool is None:
+        raise ValueError("--env-backend envpool requires a package: pip install envpool")
+    if args.env_backend == "auto":
+        return "envpool" if in_envpool else "gymnasium"
+    return args.env_backend
 
 
 def flatten(obs) -> np.ndarray:
-    """(n, ...), or a dictionary of such in the order of its keys, to (n, obs_dim) float32."""
+    """Observations (n, ...), or a dictionary of them in the order of its keys, as (n, obs_dim)."""
     if isinstance(obs, dict):
         return np.concatenate([flatten(obs[key]) for key in sorted(obs)], axis=1)
-    assert isinstance(obs, np.ndarray), "a Tuple of observations; FlattenObservation wraps it"
+    if isinstance(obs, tuple):
+        raise ValueError("Tuple observations: add gym.wrappers.FlattenObservation to WRAPPERS")
     return obs.reshape(len(obs), -1).astype(np.float32)
 
 
 class RunningMeanStd(nn.Module):
-    """Mean and variance of all rows seen (Chan et al. 1983); buffers, so checkpoints carry them."""
+    """Running mean and variance (Chan et al. 1983), as buffers: checkpoints contain them."""
 
     def __init__(self, *shape: int):
         super().__init__()
@@ -146,12 +209,15 @@ class RunningMeanStd(nn.Module):
         self.register_buffer("var", torch.ones(shape))
         self.register_buffer("count", torch.zeros(()))
 
-    def update(self, rows):
-        delta = rows.mean(0) - self.mean
-        share = len(rows) / (self.count + len(rows))
-        self.var += share * (rows.var(0, correction=0) - self.var + delta**2 * (1 - share))
-        self.mean += share * delta
-        self.count += len(rows)
+    def update(self, samples):
+        """Merge the statistics of samples (n, *shape) into the running ones."""
+        delta = samples.mean(0) - self.mean
+        weight = len(samples) / (self.count + len(samples))
+        batch_var = samples.var(0, correction=0)
+        # var becomes (1 - w) * var + w * batch_var + w * (1 - w) * delta**2, with w the weight
+        self.var += weight * (batch_var - self.var + delta**2 * (1 - weight))
+        self.mean += weight * delta
+        self.count += len(samples)
 
 
 def layer_init(layer: nn.Linear, std: float = 2**0.5) -> nn.Linear:
@@ -161,363 +227,609 @@ def layer_init(layer: nn.Linear, std: float = 2**0.5) -> nn.Linear:
 
 
 class Agent(nn.Module):
-    """Gaussian policy, value network, and the statistics that both see the world through."""
+    """Gaussian policy, value network, and the statistics of observations and returns."""
 
-    def __init__(self, obs_dim: int, action_space, args: Args):
+    def __init__(self, obs_dim: int, action_space: gym.spaces.Box, args: Args):
         super().__init__()
-        action_dim = int(np.prod(action_space.shape))
-        act = getattr(nn, args.activation)
-
-        def mlp(out_dim, std):
-            first, second = layer_init(nn.Linear(obs_dim, 64)), layer_init(nn.Linear(64, 64))
-            last = layer_init(nn.Linear(64, out_dim), std)
-            return nn.Sequential(first, act(), second, act(), last)
-
         self.args = args
-        self.actor_mean = mlp(action_dim, std=0.01)
-        self.critic = mlp(1, std=1.0)
-        self.actor_logstd = nn.Parameter(torch.full([action_dim], args.init_std).log())
+        self.action_dim = int(np.prod(action_space.shape))
+        self.actor_mean = self.mlp(obs_dim, self.action_dim, std=0.01)
+        self.critic = self.mlp(obs_dim, 1, std=1.0)
+        logstd = torch.full([self.action_dim], args.init_std).log()
+        self.actor_logstd = nn.Parameter(logstd)
         self.obs_rms = RunningMeanStd(obs_dim)
         self.return_rms = RunningMeanStd()
         self.register_buffer("action_low", torch.from_numpy(action_space.low))
         self.register_buffer("action_high", torch.from_numpy(action_space.high))
 
+    def mlp(self, in_dim: int, out_dim: int, std: float) -> nn.Sequential:
+        """Two hidden layers; `std` is the gain of the last layer's orthogonal initialisation."""
+        activation = getattr(nn, self.args.activation)
+        return nn.Sequential(
+            layer_init(nn.Linear(in_dim, 64)),
+            activation(),
+            layer_init(nn.Linear(64, 64)),
+            activation(),
+            layer_init(nn.Linear(64, out_dim), std),
+        )
+
     def normalize(self, obs):
-        """Raw observations (..., obs_dim) to what the networks take, called x everywhere."""
+        """Raw observations (..., obs_dim) to the networks' input, called x everywhere."""
         if not self.args.norm_obs:
             return obs
-        return ((obs - self.obs_rms.mean) / (self.obs_rms.var + 1e-8).sqrt()).clamp(-10, 10)
+        std = (self.obs_rms.var + 1e-8).sqrt()
+        return ((obs - self.obs_rms.mean) / std).clamp(-10, 10)
 
     def get_value(self, x):
         return self.critic(x).squeeze(-1)  # (..., obs_dim) -> (...)
 
     def get_action(self, x, action=None):
         """x (n, obs_dim) -> unclipped action (n, action_dim), logprob (n,) and entropy (n,)."""
-        policy = Normal(self.actor_mean(x), self.actor_logstd.exp(), validate_args=False)
+        mean = self.actor_mean(x)
+        std = self.actor_logstd.exp()
+        policy = Normal(mean, std, validate_args=False)  # train() checks for NaN itself
         if action is None:
             action = policy.sample()
-        return action, policy.log_prob(action).sum(-1), policy.entropy().sum(-1)
+        logprob = policy.log_prob(action).sum(-1)  # the dimensions are independent
+        entropy = policy.entropy().sum(-1)
+        return action, logprob, entropy
 
-    def to_env(self, action):
+    def to_env(self, action) -> np.ndarray:
+        """Actions (n, action_dim) clipped to their bounds, in the shape of the action space."""
         action = action.view(-1, *self.action_low.shape)
         return action.clamp(self.action_low, self.action_high).cpu().numpy()
 
 
-class Runner:  # Ray: an actor with a part of the environments and a copy of the agent
+class Runner:  # Ray: runs as an actor, in a process of its own on any node
+    """Collects rollouts in a part of the environments.
+
+    Ray replaces a runner that dies by a new one without state, and repeats the call of collect().
+    """
+
+    def __init__(self):
+        self.agent = None
+        self.answer = None  # of the last call
+        self.answered = None  # its seed, which differs from call to call
+
     @torch.inference_mode()
-    def collect(self, args: Args, weights, generator, seed: int, own):
-        """Arrays (num_steps, own, ...), whether the first is of new episodes, and the generator."""
-        if getattr(self, "asked", None) == seed:  # once more: the answer was lost on its way
+    def collect(self, args: Args, weights: dict, generator, seed: int, share):
+        """A rollout of the environments whose indices are in share.
+
+        Returns its arrays (num_steps, len(share), ...) by name, whether the environments are new,
+        and the state of the random generator after it.
+        """
+        if self.answered == seed:  # Ray has lost the answer and repeats the call
             return self.answer
-        if new := not hasattr(self, "agent"):  # at the start, and in place of one that died
-            self.envs, self.obs = make_envs(args, args.env_backend, len(own), seed + int(own[0]))
-            self.agent = Agent(self.obs.shape[1], self.envs.single_action_space, args)
+        is_new = self.agent is None
+        if is_new:
+            backend = choose_backend(args, evaluation=False)
+            first_seed = seed + int(share[0])
+            envs, self.obs = make_envs(args, backend, len(share), first_seed)
+            self.envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
+            self.agent = Agent(self.obs.shape[1], envs.single_action_space, args)
         self.agent.load_state_dict(weights)
         torch.set_rng_state(generator)
         x = torch.zeros(args.num_envs, self.obs.shape[1])
-        rows = []
+        steps = []
         for _ in range(args.num_steps):
-            x[own] = self.agent.normalize(torch.from_numpy(self.obs))
-            action, logprob, _ = self.agent.get_action(x)  # of all, as one process draws them
-            obs, *answer, _ = self.envs.step(self.agent.to_env(action[own]))
-            rows.append((self.obs, action[own], logprob[own], flatten(obs), *answer))
-            self.obs = flatten(obs)
-        self.asked = seed
-        self.answer = [np.stack(column) for column in zip(*rows)], new, torch.get_rng_state()
+            # Sampling for all environments, as ppo_continuous.py does, gives the same actions
+            x[share] = self.agent.normalize(torch.from_numpy(self.obs))
+            action, logprob, _ = self.agent.get_action(x)
+            env_action = self.agent.to_env(action[share])
+            next_obs, reward, terminated, truncated, info = self.envs.step(env_action)
+            no_episode = {"r": np.zeros(len(share)), "l": np.zeros(len(share))}
+            episode = info.get("episode", no_episode)  # of those that end in this step
+            step = {
+                "obs": self.obs,
+                "action": action[share].numpy(),
+                "logprob": logprob[share].numpy(),
+                "next_obs": flatten(next_obs),
+                "reward": reward,
+                "terminated": terminated,
+                "truncated": truncated,
+                "episode_return": episode["r"],
+                "episode_length": episode["l"],
+            }
+            steps.append(step)
+            self.obs = step["next_obs"]
+        rollout = {}
+        for name in steps[0]:
+            rollout[name] = np.stack([step[name] for step in steps])
+        self.answered = seed
+        self.answer = (rollout, is_new, torch.get_rng_state())
         return self.answer
+
+
+def start_runners(args: Args):
+    """Start Ray or connect to a cluster; returns the runners, and the environments of each."""
+    num_runners = min(args.num_runners, args.num_envs)
+    shares = np.array_split(np.arange(args.num_envs), num_runners)
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ["RAY_NUM_REDIS_GET_RETRIES"] = "2"  # so that a wrong address fails after seconds
+    options = {}
+    if args.ray == "local":  # a cluster has its own number of CPUs
+        options = {"num_cpus": num_runners, "include_dashboard": False}
+    try:
+        import ray
+
+        ray.init(
+            args.ray, log_to_driver=False, logging_level=40, ignore_reinit_error=True, **options
+        )
+        num_cpus = ray.cluster_resources().get("CPU", 0)
+    except Exception as error:
+        sys.exit(f"--ray {args.ray}: {error!r:.150} (Ray is a package: pip install ray)")
+    if num_cpus < num_runners:  # the run would wait for more CPUs without a word
+        enough = f"requires {num_runners} CPUs, but Ray has {num_cpus:.0f}; lower it"
+        sys.exit(f"--num-runners {args.num_runners} {enough}")
+    handler = signal.getsignal(signal.SIGINT)  # the same for both signals
+    signal.signal(signal.SIGTERM, handler)  # ray.init() has replaced it by its own
+    actor = ray.remote(num_cpus=1, max_restarts=30, max_task_retries=-1)(Runner)
+    runners = [actor.remote() for _ in shares]
+    return runners, shares
+
+
+def collect_rollout(args: Args, agent: Agent, runners: list, shares: list, seed: int):
+    """Arrays (num_steps, num_envs, ...) by name, and whether each environment is a new one."""
+    import ray
+
+    weights = {name: value.cpu() for name, value in agent.state_dict().items()}
+    request = (args, ray.put(weights), torch.get_rng_state(), seed)
+    calls = [runner.collect.remote(*request, share) for runner, share in zip(runners, shares)]
+    rollouts, is_new, generators = zip(*ray.get(calls))  # waits for all runners
+    torch.set_rng_state(generators[0])  # all runners have drawn the same numbers
+    rollout = {}
+    for name in rollouts[0]:
+        rollout[name] = np.concatenate([part[name] for part in rollouts], axis=1)
+    return rollout, np.repeat(is_new, [len(share) for share in shares])
 
 
 def compute_gae(rewards, values, terminateds, dones, gamma, gae_lambda):
     """Advantages (T, N) of arXiv:1506.02438 eq. 16, from values (T + 1, N) and the rest (T, N)."""
-    # A terminal state is worth nothing, a truncated one its value; the trace stops at both
-    deltas = rewards + gamma * values[1:] * (1 - terminateds) - values[:-1]
+    # A terminal state is worth nothing, a truncated one its value. The recursion stops at both.
+    next_values = values[1:] * (1 - terminateds)
+    deltas = rewards + gamma * next_values - values[:-1]
+    decay = gamma * gae_lambda * (1 - dones)
     advantages = torch.zeros_like(values)
     for t in reversed(range(len(rewards))):
-        advantages[t] = deltas[t] + gamma * gae_lambda * (1 - dones[t]) * advantages[t + 1]
+        advantages[t] = deltas[t] + decay[t] * advantages[t + 1]
     return advantages[:-1]
 
 
 def ppo_loss(agent: Agent, args: Args, x, action, old_logprob, advantage, target, old_value):
-    """Loss of a minibatch of tensors (n, ...), and the metrics (5,) that train() names in order."""
+    """Loss of a minibatch of tensors (n, ...), and its metrics by name."""
     _, logprob, entropy = agent.get_action(x, action)
     value = agent.get_value(x)
     assert logprob.shape == old_logprob.shape == advantage.shape == value.shape == target.shape
     if args.norm_adv:
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+
+    # Policy loss, PPO eq. 7
     logratio = logprob - old_logprob
     ratio = logratio.exp()
     clipped_ratio = ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
-    policy_loss = -torch.min(ratio * advantage, clipped_ratio * advantage).mean()  # PPO eq. 7
+    policy_loss = -torch.min(ratio * advantage, clipped_ratio * advantage).mean()
+
+    # Value loss
     value_error = (value - target) ** 2
     if args.clip_vloss:
         clipped_value = old_value + (value - old_value).clamp(-args.clip_coef, args.clip_coef)
         value_error = torch.max(value_error, (clipped_value - target) ** 2)
     value_loss = 0.5 * value_error.mean()
+
     entropy = entropy.mean()
     loss = policy_loss + args.vf_coef * value_loss - args.ent_coef * entropy
-    approx_kl = (ratio - 1 - logratio).mean()  # k3, http://joschu.net/blog/kl-approx.html
-    clipfrac = ((ratio - 1).abs() > args.clip_coef).float().mean()
-    return loss, torch.stack([policy_loss, value_loss, entropy, approx_kl, clipfrac]).detach()
+    metrics = {
+        "losses/policy_loss": policy_loss,
+        "losses/value_loss": value_loss,
+        "losses/entropy": entropy,
+        "losses/approx_kl": (ratio - 1 - logratio).mean(),  # k3 of joschu.net/blog/kl-approx.html
+        "losses/clipfrac": ((ratio - 1).abs() > args.clip_coef).float().mean(),
+    }
+    return loss, metrics
 
 
-def update(agent: Agent, optimizer, args: Args, batch, loss_fn=ppo_loss):
-    """Epochs of minibatches of ppo_loss's tensors (rows, ...); mean metrics, each before a step."""
-    batch_size = args.num_envs * args.num_steps  # rows come again for reset rows, 2 of 3 at most
+def update(agent: Agent, optimizer, args: Args, batch: dict, loss_fn=ppo_loss) -> dict:
+    """Epochs of minibatches over a batch of tensors (samples, ...); mean metrics by name."""
+    num_samples = len(batch["x"])
     parameters = list(agent.parameters())
-    metrics = []
+    history = []
     for _ in range(args.update_epochs):
-        order = torch.randperm(len(batch[0])).repeat(3)[:batch_size].to(batch[0].device)
-        for minibatch in zip(*(tensor[order].chunk(args.num_minibatches) for tensor in batch)):
-            loss, mb_metrics = loss_fn(agent, args, *minibatch)
+        # The batch lacks the autoreset steps. The shuffled samples are followed by the first of
+        # them again, so that all minibatches have the same size, which CUDA graphs require.
+        order = torch.randperm(num_samples)
+        order = order[torch.arange(args.num_envs * args.num_steps) % num_samples]
+        for indices in order.to(batch["x"].device).chunk(args.num_minibatches):
+            minibatch = {name: tensor[indices] for name, tensor in batch.items()}
+            loss, metrics = loss_fn(agent, args, **minibatch)
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(parameters, args.max_grad_norm)
             optimizer.step()
-            metrics.append(mb_metrics.clone())
-        if args.target_kl is not None and metrics[-1][3] > args.target_kl:  # approx_kl
+            # stack() copies: the next call of a CUDA graph overwrites these tensors
+            history.append(torch.stack(list(metrics.values())).detach())
+        if args.target_kl is not None and metrics["losses/approx_kl"] > args.target_kl:
             break
-    return torch.stack(metrics).mean(0)
+    means = torch.stack(history).mean(0).tolist()
+    return dict(zip(metrics, means))
+
+
+def check_finite(agent: Agent, obs, rewards, scalars: dict, global_step, saved_step, run_dir):
+    """Exit if there is a NaN or an infinity: obs (T or T + 1, N, obs_dim), rewards (T, N)."""
+    numbers = {
+        "observations": obs,
+        "rewards": torch.from_numpy(rewards),
+        "losses": torch.tensor(list(scalars.values())),
+        "weights": nn.utils.parameters_to_vector(agent.parameters()),
+    }
+    for name, tensor in numbers.items():
+        is_finite = tensor.isfinite()
+        if not is_finite.all():
+            where = name
+            if name in ("observations", "rewards"):
+                _, env, *_ = (~is_finite).nonzero()[0]
+                where = f"{name} of environment {env}"
+            checkpoint = f"the last checkpoint in {run_dir} is at step {saved_step}"
+            sys.exit(f"NaN or infinity in the {where} before step {global_step}; {checkpoint}")
 
 
 @torch.inference_mode()
-def evaluate(agent: Agent, envs, obs):
-    """Raw return of each environment's first episode, by the policy's mode, statistics frozen."""
+def evaluate(agent: Agent, envs, obs) -> np.ndarray:
+    """Raw return of each environment's first episode, with mean actions and frozen statistics."""
     returns = np.zeros(envs.num_envs)
     running = np.ones(envs.num_envs, bool)
     for _ in range(agent.args.eval_max_steps):
-        x = agent.normalize(torch.from_numpy(flatten(obs)).to(agent.action_low.device))
-        obs, reward, terminated, truncated, _ = envs.step(agent.to_env(agent.actor_mean(x)))
+        x = agent.normalize(torch.from_numpy(obs).to(agent.action_low.device))
+        action = agent.to_env(agent.actor_mean(x))
+        obs, reward, terminated, truncated, _ = envs.step(action)
+        obs = flatten(obs)
         returns += np.where(running, reward, 0.0)
         running &= ~(terminated | truncated)
         if not running.any():
             break
     if running.any():
-        print(f"{running.sum()} episodes cut: longer than --eval-max-steps", file=sys.stderr)
+        print(f"{running.sum()} episodes truncated at --eval-max-steps", file=sys.stderr)
     envs.close()
     return returns
 
 
 def write(path: Path, content):
-    """Aside, then moved: a kill at any moment leaves the old file or the new one, whole."""
-    aside = path.with_suffix(".tmp")
+    """Write atomically: a killed process leaves the old file or the new one, never half of one."""
+    partial_path = path.with_suffix(".tmp")
     if path.suffix == ".pt":
-        torch.save(content, aside)
+        torch.save(content, partial_path)
     else:
-        aside.write_text(json.dumps(content, indent=2) + "\n")
-    os.replace(aside, path)
+        partial_path.write_text(json.dumps(content, indent=2) + "\n")
+    os.replace(partial_path, path)
 
 
-def load_checkpoint(run_dir) -> dict:
-    """The run's checkpoint, read as data: nothing in it can run code."""
+def load_checkpoint(run_dir: str) -> dict:
+    """The checkpoint of a run. It is loaded as data, so that it cannot execute code."""
     try:
         saved = torch.load(Path(run_dir, "checkpoint.pt"), map_location="cpu", weights_only=True)
-        assert saved["algo"] == Path(__file__).stem, f"it is of {saved['algo']}.py"
-        return saved | {"args": asdict(Args(**saved["args"])) | {"resume": run_dir}}
+        if saved["algo"] != Path(__file__).stem:
+            raise ValueError(f"it was written by {saved['algo']}.py")
+        file_format = saved.get("format", 1)  # checkpoints without the number are of format 1
+        if file_format != CHECKPOINT_FORMAT:
+            raise ValueError(f"format {file_format}; this file reads format {CHECKPOINT_FORMAT}")
+        args = Args(**saved["args"])  # flags that are newer than the run get their defaults
+        args.resume = run_dir  # so that train(args) continues the run
+        saved["args"] = asdict(args)
+        return saved
     except Exception as error:
-        sys.exit(f"--resume {run_dir} is no run folder of this file: {error!r:.120}")
+        sys.exit(f"--resume {run_dir} is not a run folder of this file: {error!r:.120}")
 
 
-def train(args: Args, stop=()) -> dict:
-    """Train and evaluate; the content of summary.json. A signal's number in stop: save and end."""
-    if args.track and not find_spec("wandb"):
-        sys.exit("--track needs a package: pip install wandb")
-    device = args.device.replace("auto", "cuda" if torch.cuda.is_available() else "cpu")
-    if not getattr(torch, device).is_available():
-        sys.exit(f"--device {device} is not there; take --device auto")
-    torch.set_num_threads(args.torch_threads)
-    started = time.time()
-    saved = load_checkpoint(args.resume) if args.resume else None
-    global_step = saved["global_step"] if saved else 0
-    if saved:
-        started -= saved["wall_time_s"]
-        if global_step >= args.total_timesteps:
-            sys.exit(f"--resume {args.resume} is at step {global_step}: more --total-timesteps")
-        for name in ("env_id", "activation", "norm_obs"):
-            if getattr(args, name) != saved["args"][name]:
-                sys.exit(f"--resume {args.resume}: {name} must stay {saved['args'][name]}")
-    seed = (args.seed + global_step) % 2**32  # a resumed run differs from an unbroken one
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
-    env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30, which training never reaches
-    eval_backend = "gymnasium" if args.env_id in gym.registry else "auto"
+def check_resume(args: Args, saved: dict):
+    """Exit if the flags contradict the checkpoint."""
+    if saved["global_step"] >= args.total_timesteps:
+        at_step = f"--resume {args.resume} is at step {saved['global_step']}"
+        sys.exit(f"{at_step} and has ended; raise --total-timesteps to continue it")
+    for name in ("env_id", "activation", "norm_obs"):  # with other values the weights are wrong
+        value = saved["args"][name]
+        if getattr(args, name) != value:
+            sys.exit(f"--resume {args.resume}: {name} must stay {value}")
+
+
+def open_envs(args: Args, env_seed: int, global_step: int):
+    """Training environments, their first observation, and the backend of the evaluations."""
     try:
-        make_envs(args, eval_backend, 1, env_seed)  # the run ends by them: if they fail, then now
-        envs, next_obs = make_envs(args, args.env_backend, 1, env_seed)  # Ray: for its spaces
-    except (gym.error.Error, ImportError, AssertionError) as error:
+        backend = choose_backend(args, evaluation=False)
+        eval_backend = choose_backend(args, evaluation=True)
+        eval_envs, _ = make_envs(args, eval_backend, 1, env_seed)  # fail now, not after training
+        eval_envs.close()
+        # Ray: one environment to know the spaces; the runners make those that are stepped
+        envs, obs = make_envs(args, backend, 1, env_seed)
+        obs = obs.repeat(args.num_envs, axis=0)
+    except (gym.error.Error, ImportError, ValueError) as error:
         sys.exit(f"--env-id {args.env_id}: {error}")
-    parts = getattr(envs.single_observation_space, "spaces", {"obs": envs.single_observation_space})
-    for name, space in {**parts, "action": envs.single_action_space}.items():
+    obs_space = envs.single_observation_space
+    obs_spaces = {"observation": obs_space}
+    if isinstance(obs_space, gym.spaces.Dict):
+        obs_spaces = obs_space.spaces
+    for name, space in obs_spaces.items():
         if not isinstance(space, gym.spaces.Box):
-            sys.exit(f"--env-id {args.env_id}: {name} {space} is no Box: wrap it; Discrete: ppo.py")
-    envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
-    agent = Agent(next_obs.shape[1], envs.single_action_space, args).to(device)
-    optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
-    if saved:
-        agent.load_state_dict(saved["agent"])
-        constants = {"param_groups": optimizer.state_dict()["param_groups"]}  # as the flags say
-        optimizer.load_state_dict(saved["optimizer"] | constants)
-    functions = [agent.get_action, compute_gae, ppo_loss]
-    if args.compile:
-        functions = [torch.compile(function, mode="reduce-overhead") for function in functions]
-    policy, gae, loss_fn = functions
-    del policy  # Ray: runners have it
-    next_obs = next_obs.repeat(args.num_envs, axis=0)  # as from all
-    shares = np.array_split(np.arange(args.num_envs), min(args.num_runners, args.num_envs))
-    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_NUM_REDIS_GET_RETRIES": "2"}
-    here = {"num_cpus": len(shares), "include_dashboard": False} if args.ray == "local" else {}
-    try:
-        import ray
+            wrong = f"{name} is {space}, not a Box"
+            way_out = "add gym.wrappers.FlattenObservation to WRAPPERS"
+            sys.exit(f"--env-id {args.env_id}: {wrong}; {way_out}")
+    action_space = envs.single_action_space
+    if not isinstance(action_space, gym.spaces.Box):
+        sys.exit(f"--env-id {args.env_id}: {action_space} actions; ppo.py takes Discrete ones")
+    envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)  # it counts from the next step on
+    return envs, obs, eval_backend
 
-        ray.init(args.ray, log_to_driver=False, logging_level=40, ignore_reinit_error=True, **here)
-        assert ray.cluster_resources()["CPU"] >= len(shares), "fewer CPUs than --num-runners"
-    except Exception as error:
-        sys.exit(f"--ray {args.ray}: {error!r:.150} (Ray: pip install -r requirements-cluster.txt)")
-    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))  # Ray had taken it
-    actor = ray.remote(num_cpus=1, max_restarts=30, max_task_retries=-1)(Runner)
-    runners = [actor.remote() for _ in shares]
+
+def open_run(args: Args, device: str, global_step: int):
+    """Run folder, the record of the run that goes into all its files, and TensorBoard's writer."""
     name = f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
-    run_dir = Path(args.resume or Path(args.runs_dir, name.replace("/", "-").replace(":", "-")))
-    run_dir.mkdir(parents=True, exist_ok=bool(saved))
-    shutil.copy(__file__, run_dir)
-    git = f"git -C '{Path(__file__).resolve().parent}' describe --always --dirty 2>/dev/null"
-    run = {"algo": Path(__file__).stem, "env_id": args.env_id, "seed": args.seed, "device": device}
-    run |= {"total_timesteps": args.total_timesteps, "args": asdict(args)}
-    run["commit"] = os.popen(git).read().strip() or "unknown"
-    run["versions"] = {m.__name__: str(m.__version__) for m in (torch, np, gym, envpool) if m}
-    write(run_dir / "config.json", run)
+    name = name.replace("/", "-").replace(":", "-")
+    run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, name)
+    run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
+    script = run_dir / Path(__file__).name
+    if script.resolve() != Path(__file__).resolve():
+        shutil.copy(__file__, script)
+    git = ["git", "-C", Path(__file__).resolve().parent, "describe", "--always", "--dirty"]
+    try:
+        commit = subprocess.run(git, capture_output=True, text=True).stdout.strip()
+    except OSError:  # git is not installed
+        commit = ""
+    record = {
+        "algo": Path(__file__).stem,
+        "format": CHECKPOINT_FORMAT,
+        "env_id": args.env_id,
+        "seed": args.seed,
+        "device": device,
+        "total_timesteps": args.total_timesteps,
+        "args": asdict(args),
+        "commit": commit or "unknown",
+        "versions": {
+            "torch": str(torch.__version__),
+            "numpy": np.__version__,
+            "gymnasium": gym.__version__,
+            "envpool": envpool.__version__ if envpool else None,
+        },
+    }
+    write(run_dir / "config.json", record)
     if args.track:
         import wandb
 
-        place = {"project": args.wandb_project_name, "entity": args.wandb_entity}
-        place |= {"id": run_dir.name, "resume": "allow", "sync_tensorboard": True}
-        wandb.init(**place, config=asdict(args))
+        wandb.init(
+            project=args.wandb_project_name,
+            entity=args.wandb_entity,
+            id=run_dir.name,
+            resume="allow",
+            sync_tensorboard=True,
+            config=asdict(args),
+        )
+    # purge_step hides what an interrupted run logged after its last checkpoint
     writer = SummaryWriter(run_dir, purge_step=global_step + 1)
-    writer.add_text("config", f"```\n{json.dumps(run, indent=2)}\n```", global_step)
+    writer.add_text("config", f"```\n{json.dumps(record, indent=2)}\n```", global_step)
+    return run_dir, record, writer
+
+
+def open_bar(args: Args, global_step: int) -> tqdm:
+    """Progress bar; it is disabled without a terminal, and train() prints lines instead."""
+    layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
+    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=None)
+    bar.postfix = "no episode yet"
+    return bar
+
+
+def summarize(record: dict, train_returns, eval_returns: np.ndarray) -> dict:
+    """What train() returns and summary.json holds; train_returns are the last 100 at most."""
+    return {
+        **record,
+        "train_return_last100": float(np.mean(train_returns)) if train_returns else None,
+        "eval_episodes": len(eval_returns),
+        "eval_returns": eval_returns.tolist(),
+        "eval_return_mean": eval_returns.mean(),
+        "eval_return_std": eval_returns.std(),
+    }
+
+
+def choose_device(args: Args) -> str:
+    device = args.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if not getattr(torch, device).is_available():  # torch.cpu, torch.cuda or torch.mps
+        sys.exit(f"--device {device} is not available; use --device auto")
+    return device
+
+
+def seed_everything(seed: int):
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def train(args: Args, signals=()) -> dict:
+    """Train, evaluate, and return the summary.
+
+    A signal handler may append to the list `signals`: the run then saves a checkpoint and exits.
+    """
+    # Set up
+    if args.track and not find_spec("wandb"):
+        sys.exit("--track requires a package: pip install wandb")
+    device = choose_device(args)
+    torch.set_num_threads(args.torch_threads)
+    started = time.time()
+    global_step = 0
+    if args.resume:
+        saved = load_checkpoint(args.resume)
+        check_resume(args, saved)
+        global_step = saved["global_step"]
+        started -= saved["wall_time_s"]
+    seed_everything((args.seed + global_step) % 2**32)  # a resumed run draws other numbers
+    env_seed = args.seed * 10_007 % 2**30  # environment i gets env_seed + i; evaluations add 2**30
+    envs, next_obs, eval_backend = open_envs(args, env_seed, global_step)
+    agent = Agent(next_obs.shape[1], envs.single_action_space, args).to(device)
+    optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
+    if args.resume:
+        agent.load_state_dict(saved["agent"])
+        moments = saved["optimizer"]["state"]  # the hyperparameters come from the flags
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
+    gae = compute_gae  # Ray: the policy is not compiled, as it runs in the runners
+    loss_fn = ppo_loss
+    if args.compile:
+        gae = torch.compile(gae, mode="reduce-overhead")  # Ray: without the policy
+        loss_fn = torch.compile(loss_fn, mode="reduce-overhead")
+    runners, shares = start_runners(args)  # Ray: before the run folder, as Ray may be missing
+    run_dir, record, writer = open_run(args, device, global_step)
+
+    # Storage of a rollout: what the networks need on the device, the rest in NumPy
     shape = (args.num_steps, args.num_envs)
     obs = torch.zeros(args.num_steps + 1, *next_obs.shape, device=device)
-    actions = torch.zeros(*shape, len(agent.actor_logstd), device=device)
+    actions = torch.zeros(*shape, agent.action_dim, device=device)
     logprobs = torch.zeros(shape, device=device)
-    storage = np.zeros((5, *shape), np.float32)  # rewards, terminals, dones, valid, discounted
+    rewards = np.zeros(shape, np.float32)
+    terminateds = np.zeros(shape, np.float32)
+    dones = np.zeros(shape, np.float32)
+    valids = np.zeros(shape, bool)  # False for autoreset steps
+    discounted_returns = np.zeros(shape, np.float32)
+
     done = np.zeros(args.num_envs, bool)
-    trace = np.zeros(args.num_envs)  # discounted return so far, to scale rewards by
-    played = np.zeros((2, args.num_envs))  # Ray: return and length so far, to log
-    paces = []  # seconds per step of the iterations
+    discounted_return = np.zeros(args.num_envs)  # so far; its deviation scales the rewards
+    seconds_per_step = []  # of each iteration
     saved_step = global_step
-    look = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
-    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=look, disable=None)
-    bar.postfix = "no episode yet"
-    while global_step < args.total_timesteps and not (stop and saved_step):  # saves first
+    bar = open_bar(args, global_step)
+
+    while global_step < args.total_timesteps:
         first_step = global_step
         iteration_started = time.perf_counter()
-        finished = []  # (return, length) of the episodes that end in this rollout
-        fraction = 1 - global_step / args.total_timesteps if args.anneal_lr else 1.0
-        optimizer.param_groups[0]["lr"] = fraction * args.learning_rate
+        episodes = []  # (return, length) of those that end in this rollout
+        learning_rate = args.learning_rate
+        if args.anneal_lr:
+            learning_rate *= 1 - global_step / args.total_timesteps
+        optimizer.param_groups[0]["lr"] = learning_rate
 
         # Rollout
-        weights = {key: value.cpu() for key, value in agent.state_dict().items()}  # Ray: of now
-        job = args, ray.put(weights), torch.get_rng_state(), env_seed + global_step
-        jobs = [runner.collect.remote(*job, share) for runner, share in zip(runners, shares)]
-        columns, new, generators = zip(*ray.get(jobs))
-        torch.set_rng_state(generators[0])  # all have drawn the same
-        columns = [np.concatenate(parts, axis=1) for parts in zip(*columns)]
-        new = np.repeat(new, [len(share) for share in shares])
-        done[new] = trace[new] = played[:, new] = 0
-        if paces and new.any():
-            bar.write(f"step {global_step}: a runner died; {new.sum()} environments start anew")
+        # Ray: the runners collect it with the learner's weights, statistics and random generator
+        rollout, is_new = collect_rollout(args, agent, runners, shares, env_seed + global_step)
+        done[is_new] = False  # an environment of a new runner starts with an episode
+        discounted_return[is_new] = 0
+        if seconds_per_step and is_new.any():  # in the first rollout all are new
+            bar.write(f"step {global_step}: a runner died; {is_new.sum()} environments start again")
         for t in range(args.num_steps):
-            obs[t], actions[t], logprobs[t] = (torch.from_numpy(x[t]) for x in columns[:3])  # Ray:
-            valid = ~done  # not a reset row
-            next_obs, reward, terminated, truncated = (x[t] for x in columns[3:])  # Ray: the answer
-            played = (played + [reward, valid]) * valid
+            step = {name: array[t] for name, array in rollout.items()}  # Ray: of all runners
+            obs[t] = torch.from_numpy(step["obs"])
+            actions[t] = torch.from_numpy(step["action"])
+            logprobs[t] = torch.from_numpy(step["logprob"])
+            valid = ~done  # the step after the end of an episode only resets
+            next_obs = step["next_obs"]  # Ray: what the environments have returned
+            reward = step["reward"]
+            terminated = step["terminated"]
+            truncated = step["truncated"]
             done = terminated | truncated
             if done.any():
-                finished.extend(played[:, done].T)  # Ray: as the wrapper would
-                envs.return_queue.extend(played[0, done])
-            trace = (trace * args.gamma + reward) * valid
-            terminal = terminated if args.bootstrap_truncation else done
-            storage[:, t] = reward, terminal, done, valid, trace
+                returns = step["episode_return"][done]  # Ray: counted by the runners
+                lengths = step["episode_length"][done]
+                episodes.extend(zip(returns, lengths))
+                envs.return_queue.extend(returns)
+            discounted_return = (discounted_return * args.gamma + reward) * valid
+            rewards[t] = reward
+            terminateds[t] = terminated if args.bootstrap_truncation else done
+            dones[t] = done
+            valids[t] = valid
+            discounted_returns[t] = discounted_return
             global_step += int(valid.sum())
-        obs[-1] = torch.from_numpy(flatten(next_obs))
+        obs[-1] = torch.from_numpy(next_obs)
 
         # Advantages
-        rewards, terminals, dones, valid, discounted = torch.from_numpy(storage).to(device)
-        valid = valid.bool()
+        b_valid = torch.from_numpy(valids).to(device)
+        b_rewards = torch.from_numpy(rewards).to(device)
         if args.norm_reward:
-            agent.return_rms.update(discounted[valid])
-            rewards = (rewards / (agent.return_rms.var + 1e-8).sqrt()).clamp(-10, 10)
+            agent.return_rms.update(torch.from_numpy(discounted_returns[valids]).to(device))
+            std = (agent.return_rms.var + 1e-8).sqrt()
+            b_rewards = (b_rewards / std).clamp(-10, 10)
+        b_terminateds = torch.from_numpy(terminateds).to(device)
+        b_dones = torch.from_numpy(dones).to(device)
         x = agent.normalize(obs)
         with torch.no_grad():
-            values = agent.get_value(x)  # row t + 1 is the true next state, also at an end
-            advantages = gae(rewards, values, terminals, dones, args.gamma, args.gae_lambda)
+            # In NEXT_STEP mode obs[t + 1] is the true next state, also where an episode ends
+            values = agent.get_value(x)
+            advantages = gae(b_rewards, values, b_terminateds, b_dones, args.gamma, args.gae_lambda)
         targets = advantages + values[:-1]
 
-        # Update: ppo_loss's tensors in its order, without reset rows: (T, N, ...) -> (rows, ...)
-        batch = (x[:-1], actions, logprobs, advantages, targets, values[:-1])
-        batch = [tensor[valid] for tensor in batch]
-        metrics = update(agent, optimizer, args, batch, loss_fn).tolist()
-        agent.obs_rms.update(obs[:-1][valid])  # last: one iteration sees one set of statistics
-        numbers = metrics + [w.sum().item() for w in [obs, *agent.parameters()]]
-        if not np.isfinite(numbers).all():
-            sys.exit(f"non-finite numbers before step {global_step}; saved {saved_step}: {run_dir}")
+        # Update on all steps but the autoreset steps: (T, N, ...) -> (samples, ...)
+        batch = {
+            "x": x[:-1][b_valid],
+            "action": actions[b_valid],
+            "old_logprob": logprobs[b_valid],
+            "advantage": advantages[b_valid],
+            "target": targets[b_valid],
+            "old_value": values[:-1][b_valid],
+        }
+        scalars = update(agent, optimizer, args, batch, loss_fn)
+        agent.obs_rms.update(obs[:-1][b_valid])  # last, so that rollout and update see the same x
+        check_finite(agent, obs, rewards, scalars, global_step, saved_step, run_dir)
 
         # Log
-        paces.append((time.perf_counter() - iteration_started) / (global_step - first_step))
-        sps = float(1 / np.mean(paces[1:] or paces))  # the first iteration warms up
-        names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
-        scalars = {f"losses/{name}": value for name, value in zip(names, metrics)}
-        unexplained = (targets - values[:-1])[valid].var() / targets[valid].var()
+        seconds = time.perf_counter() - iteration_started
+        seconds_per_step.append(seconds / (global_step - first_step))
+        sps = float(1 / np.mean(seconds_per_step[1:] or seconds_per_step))  # without the warm-up
+        residuals = batch["target"] - batch["old_value"]
+        unexplained = residuals.var() / batch["target"].var()
         scalars["losses/explained_variance"] = 1 - float(unexplained)
-        scalars |= {"charts/learning_rate": fraction * args.learning_rate, "charts/SPS": sps}
-        if finished:
-            recent = np.mean(envs.return_queue)  # of the last 100 episodes
-            bar.postfix = f"return {recent:.1f}, SPS {sps:.0f}"
-            means = np.mean(finished, axis=0)
-            scalars |= {"charts/episodic_return": means[0], "charts/episodic_length": means[1]}
-        for key, value in scalars.items():
-            writer.add_scalar(key, value, global_step)
+        scalars["charts/learning_rate"] = learning_rate
+        scalars["charts/SPS"] = sps
+        if episodes:
+            mean_return, mean_length = np.mean(episodes, axis=0)
+            scalars["charts/episodic_return"] = mean_return
+            scalars["charts/episodic_length"] = mean_length
+            recent_return = np.mean(envs.return_queue)  # of the last 100 episodes
+            bar.postfix = f"return {recent_return:.1f}, SPS {sps:.0f}"
+        for name, value in scalars.items():
+            writer.add_scalar(name, value, global_step)
         bar.update(min(global_step, args.total_timesteps) - bar.n)
 
-        # Evaluate and save
-        over = global_step >= args.total_timesteps
+        # Evaluate
+        finished = global_step >= args.total_timesteps
         every = args.eval_frequency or args.total_timesteps
-        if over or global_step // every > first_step // every:
-            bar.set_description("evaluation ")
-            film = run_dir / f"videos/step-{global_step}"
-            eval_envs = make_envs(args, eval_backend, args.eval_episodes, env_seed + 2**30, film)
-            returns = evaluate(agent, *eval_envs)
-            writer.add_scalar("eval/episodic_return", returns.mean(), global_step)
+        if finished or global_step // every > first_step // every:
+            bar.set_description_str("evaluation ")
+            video_dir = run_dir / f"videos/step-{global_step}" if args.capture_video else None
+            eval_seed = env_seed + 2**30
+            envs_and_obs = make_envs(args, eval_backend, args.eval_episodes, eval_seed, video_dir)
+            eval_returns = evaluate(agent, *envs_and_obs)
+            writer.add_scalar("eval/episodic_return", eval_returns.mean(), global_step)
         writer.flush()
-        state = {"global_step": global_step, "wall_time_s": time.time() - started, "sps": sps}
-        if over:
-            last100 = float(np.mean(envs.return_queue)) if envs.return_queue else None
-            summary = run | state | {"train_return_last100": last100}
-            summary |= {"eval_episodes": args.eval_episodes, "eval_returns": returns.tolist()}
-            summary |= {"eval_return_mean": returns.mean(), "eval_return_std": returns.std()}
+
+        # Save
+        record["global_step"] = global_step
+        record["wall_time_s"] = time.time() - started
+        record["sps"] = sps
+        if finished:
+            summary = summarize(record, envs.return_queue, eval_returns)
             write(run_dir / "summary.json", summary)
-        if over or stop or global_step - saved_step >= args.checkpoint_frequency:
-            state |= {"agent": agent.state_dict(), "optimizer": optimizer.state_dict()}
-            write(run_dir / "checkpoint.pt", run | state)
+        interrupted = bool(signals)
+        if finished or interrupted or global_step - saved_step >= args.checkpoint_frequency:
+            state = {"agent": agent.state_dict(), "optimizer": optimizer.state_dict()}
+            write(run_dir / "checkpoint.pt", {**record, **state})
             saved_step = global_step
-            if bar.disable:  # there is no terminal
+            if bar.disable:  # no terminal: print a line instead
                 print(f"step {global_step}/{args.total_timesteps}, {bar.postfix}", flush=True)
         bar.set_description_str(f"saved {saved_step} ")
+        if interrupted:
+            break
+
     for resource in (bar, envs, writer):
         resource.close()
-    if global_step < args.total_timesteps:
-        print(f"stopped at step {global_step}; go on with --resume {run_dir}", file=sys.stderr)
-        sys.exit(128 + stop[0])
-    print(f"{run_dir}: evaluation {returns.mean():.1f} +- {returns.std():.1f}")
+    if not finished:
+        print(f"stopped at step {global_step}; continue with --resume {run_dir}", file=sys.stderr)
+        sys.exit(128 + signals[0])
+    print(f"{run_dir}: evaluation {eval_returns.mean():.1f} +- {eval_returns.std():.1f}")
     return summary
 
 
 if __name__ == "__main__":
-    gym.logger.min_level = gym.logger.ERROR
-    first_look = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    first_look.add_argument("--resume")
-    resume = first_look.parse_known_args()[0].resume  # its arguments are the defaults
-    args = tyro.cli(Args, default=Args(**load_checkpoint(resume)["args"]) if resume else Args())
-    stop = []
+    # EnvPool declares float64 bounds, and Gymnasium warns that it stores them as float32
+    warnings.filterwarnings("ignore", ".*precision lowered by casting")
+    # The defaults of a resumed run are its saved arguments, so --resume is parsed first
+    first_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first_parser.add_argument("--resume")
+    resume = first_parser.parse_known_args()[0].resume
+    defaults = Args(**load_checkpoint(resume)["args"]) if resume else Args()
+    args = tyro.cli(Args, default=defaults)
+    signals = []
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: stop.append(number))
-    train(args, stop)
+        signal.signal(number, lambda number, frame: signals.append(number))
+    train(args, signals)

@@ -511,6 +511,14 @@ def open_run(args: Args, device: str, global_step: int):
     return run_dir, record, writer
 
 
+def open_bar(args: Args, global_step: int) -> tqdm:
+    """Progress bar; it is disabled without a terminal, and train() prints lines instead."""
+    layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
+    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=None)
+    bar.postfix = "no episode yet"
+    return bar
+
+
 def summarize(record: dict, train_returns, eval_returns: np.ndarray) -> dict:
     """What train() returns and summary.json holds; train_returns are the last 100 at most."""
     return {
@@ -588,9 +596,7 @@ def train(args: Args, signals=()) -> dict:
     discounted_return = np.zeros(args.num_envs)  # so far; its deviation scales the rewards
     seconds_per_step = []  # of each iteration
     saved_step = global_step
-    layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
-    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=None)
-    bar.postfix = "no episode yet"
+    bar = open_bar(args, global_step)
 
     while global_step < args.total_timesteps:
         first_step = global_step

@@ -603,6 +603,14 @@ def open_run(args: Args, device: str, global_step: int):
     return run_dir, record, writer
 
 
+def open_bar(args: Args, global_step: int) -> tqdm:
+    """Progress bar; it is disabled without a terminal, and train() prints lines instead."""
+    layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
+    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=None)
+    bar.postfix = "no episode yet"
+    return bar
+
+
 def summarize(record: dict, train_returns, eval_returns: np.ndarray) -> dict:
     """What train() returns and summary.json holds; train_returns are the last 100 at most."""
     return {
@@ -681,9 +689,7 @@ def train(args: Args, signals=()) -> dict:
     int_return = agent.bonus_rms.mean.repeat(args.num_envs)  # RND: 0, or the mean of a resumed run
     seconds_per_step = []  # of each iteration
     saved_step = global_step
-    layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
-    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=None)
-    bar.postfix = "no episode yet"
+    bar = open_bar(args, global_step)
 
     while global_step < args.total_timesteps:
         first_step = global_step

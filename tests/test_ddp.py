@@ -105,7 +105,10 @@ def test_one_process_is_the_parent_bit_for_bit(tmp_path, monkeypatch, parent, fl
 
 
 OWN = {  # lines of one of the two files alone
-    "ppo_continuous": {"rows = torch.cat(gather(rows.cpu())).to(rows.device)  # DDP: of all ranks"},
+    "ppo_continuous": {
+        "# DDP: the samples of all ranks, so that all have the same statistics",
+        "samples = torch.cat(gather(samples.cpu())).to(samples.device)",
+    },
     "ppo_atari": {
         "numbers = [*metrics, weights.sum().item()]",
         "if not np.isfinite(numbers).all():",
@@ -127,7 +130,7 @@ def test_both_files_have_the_same_lines_more():
 
 
 def uneven_rows() -> dict:
-    """The gradient that the optimiser gets of two rows on rank 0 and four on rank 1, of rollouts of four steps."""
+    """Gradient and metric of an update with two samples on rank 0 and four on rank 1, of rollouts of four steps."""
     algo = load(NAME)
     rows = [-2.0] * 4 if algo.RANK else [1.0] * 2
     algo.dist.init_process_group()
@@ -136,10 +139,11 @@ def uneven_rows() -> dict:
     agent = torch.nn.ParameterList([weight])
 
     def loss(agent, args, x):
-        return (agent[0] * x[:, None]).sum(1).mean(), x.mean() * torch.ones(5)
+        return (agent[0] * x[:, None]).sum(1).mean(), {"mean": x.mean()}
 
-    algo.update(agent, torch.optim.SGD([weight], lr=1.0), args, [torch.tensor(rows)], loss)
-    return {"gradient": -weight.detach().numpy()}
+    batch = {"x": torch.tensor(rows)}
+    metrics = algo.update(agent, torch.optim.SGD([weight], lr=1.0), args, batch, loss)
+    return {"gradient": -weight.detach().numpy(), "metric": metrics["mean"]}
 
 
 def test_every_row_counts_alike(tmp_path):
@@ -148,6 +152,7 @@ def test_every_row_counts_alike(tmp_path):
     expected = (2 * 1.0 + 4 * -2.0) / 6
     for result in in_ranks(uneven_rows):
         np.testing.assert_allclose(result["gradient"], [expected] * 3, rtol=1e-6)
+        assert result["metric"] == pytest.approx(expected)
 
 
 def counted(folder: str, flags: dict) -> dict:
@@ -242,13 +247,13 @@ def ends(folder: str, how: str) -> dict:
     [
         ("signal", 128 + 15, None),
         ("evaluation", 128 + 2, None),
-        ("nan", "non-finite numbers", "rank 1: another is gone"),
-        ("killed", "rank 0: another is gone", None),
+        ("nan", "rank 0: NaN or infinity in the losses", "rank 1: NaN or infinity in the rewards"),
+        ("killed", "rank 0: another rank has ended or does not answer", None),
     ],
 )
 def test_one_rank_ends_all(tmp_path, how, first, second):
     """Would break: a rank that waits for ever for one that has stopped, no checkpoint, a bad one."""
-    one, other = in_ranks(ends, str(tmp_path), how, limit=30)
+    one, other = in_ranks(ends, str(tmp_path), how, limit=120)
     saved, run = read_checkpoint(run_folder(tmp_path)), run_folder(tmp_path)
     assert saved["global_step"] > 0 and not (run / "summary.json").exists()
     assert all(value.isfinite().all() for value in saved["agent"].values())
@@ -258,7 +263,7 @@ def test_one_rank_ends_all(tmp_path, how, first, second):
         assert second in other["exit"] and len(other["exit"].splitlines()) == 1
     if isinstance(first, int):
         assert one["exit"] == first
-        assert f"step {saved['global_step']}; go on with --resume {run}" in one["said"]
+        assert f"step {saved['global_step']}; continue with --resume {run}" in one["said"]
     else:
         assert first in one["exit"] and len(one["exit"].splitlines()) == 1
 
@@ -304,7 +309,7 @@ def test_kill_a_rank_of_torchrun_and_resume(tmp_path):
     os.kill(ranks_of(process)["1"], signal.SIGKILL)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 1
-    said = "rank 0: another is gone or silent; go on with --resume" in errors
+    said = "rank 0: another rank has ended or does not answer; continue with --resume" in errors
     assert said or "Unable to shutdown process" in errors  # gloo may overlook it, torchrun does not
     run = run_folder(tmp_path)
     last = read_checkpoint(run)["global_step"]

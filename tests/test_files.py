@@ -20,14 +20,14 @@ FILES = sorted({path.stem for path in ALGOS.glob("*.py")} | set(EVERY))
 VARIANTS = [  # parent, child, most changed lines, tag of each hunk
     ("ppo_continuous", "rpo_continuous", 20, "# RPO:"),
     ("ppo_continuous", "ppo_squashed", 20, "# Squash:"),
-    ("ppo_continuous", "ppo_penalty", 20, "# Penalty:"),
+    ("ppo_continuous", "ppo_penalty", 22, "# Penalty:"),
     ("ppo_continuous", "ppo_rad", 20, "# RAD:"),
     ("ppo_continuous", "ppo_drac", 20, "# DrAC:"),
-    ("ppo_continuous", "ppo_continuous_ddp", 56, "# DDP:"),
-    ("ppo_continuous", "ppo_rnd", 89, "# RND:"),
-    ("ppo_rnd", "ppo_icm", 44, "# ICM:"),
-    ("ppo_atari", "ppo_atari_ddp", 58, "# DDP:"),
-    ("ppo_continuous", "ppo_continuous_ray", 64, "# Ray:"),
+    ("ppo_continuous", "ppo_continuous_ddp", 96, "# DDP:"),
+    ("ppo_continuous", "ppo_rnd", 145, "# RND:"),
+    ("ppo_rnd", "ppo_icm", 58, "# ICM:"),
+    ("ppo_atari", "ppo_atari_ddp", 83, "# DDP:"),
+    ("ppo_continuous", "ppo_continuous_ray", 143, "# Ray:"),
 ]
 CHILDREN = [row[1] for row in VARIANTS[1:] if row[1] != "ppo_continuous_ray"]  # one variant runs
 OWN = {"Args", "train", "Replay"}  # what each file has its own of

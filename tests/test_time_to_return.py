@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -227,33 +226,8 @@ def test_published_tables(capsys):
             assert shown == {key: cell for key, cell in found.items() if key[1] != "CleanRL's file"}
 
 
-def test_first_table_of_the_readme():
-    """Would break: minutes in README's first table that the runs do not give."""
-    readme, page, printed = (
-        (ROOT / file).read_text()
-        for file in ("README.md", "docs/results.md", "benchmarks/time_to_return.md")
-    )
-    minutes = {}  # printed by test_published_tables's command: of each CSV, task and side
-    for section in printed.split("\n## ")[1:]:
-        for line in re.findall("^[|] ([^|]+ to .+)$", section, re.MULTILINE):
-            task, side, _, cell, *_ = (cell.strip() for cell in line.split("|"))
-            minutes[section.split()[0], task.split(" to ")[1], side] = cell.partition(" (")[0]
-    words = "plainrl", "Stable-Baselines3, our settings", "Stable-Baselines3, RL-Zoo's settings"
-    fast = (f"{side}, fast setting" for side in ("plainrl", "Stable-Baselines3"))
-    atari = *fast, "Stable-Baselines3, published settings"
-    table = readme[readme.index("| training return |") :].partition("\n\n")[0].splitlines()[2:]
-    assert len(table) == 6
-    for line, name, sides in zip(table, [""] * 4 + ["_atari", "_pong"], [words] * 4 + [atari] * 2):
-        task, *shown = (cell.strip() for cell in line.strip("|").split("|"))
-        key = f"time_to_return{name}.csv", task.split(", ")[1]
-        assert shown == [minutes[*key, side] for side in sides]
-    mine = "time_to_return.csv", "plainrl"
-    ours = [float(cell) for key, cell in minutes.items() if key[::2] == mine]
-    assert f"after {min(ours)} to {max(ours)} minutes" in " ".join(page.split())
-
-
 def test_pace_of_the_page():
-    """Would break: steps a second in docs/results.md and README that the runs over minutes do not give."""
+    """Would break: steps a second in docs/results.md that the runs over minutes do not give."""
     pace = defaultdict(list)
     for run in time_to_return.read_csv(ROOT / "benchmarks/time_to_return.csv"):
         step, seconds, _ = run["curve"][-1]
@@ -263,12 +237,9 @@ def test_pace_of_the_page():
     ratios = {env_id: f"{ours / theirs:.1f}" for env_id, (ours, theirs) in paces.items()}
     walker, cheetah = ratios["BipedalWalker-v3"], ratios["HalfCheetah-v5"]
     assert (min(ratios.values()), max(ratios.values())) == (cheetah, walker)
-    page, readme = (
-        " ".join((ROOT / x).read_text().split()) for x in ("docs/results.md", "README.md")
-    )
+    page = " ".join((ROOT / "docs/results.md").read_text().split())
     assert f"ours makes {cheetah} (half-cheetah) to {walker} times (walker) as many steps" in page
     assert f"over minutes {cheetah} to {walker} times stable-baselines3's" in page
-    assert f"ours makes {cheetah} to {walker} times as many steps a second" in readme
     # five of five and two of five there: the chance of a split as far apart, either way
     p = 2 * math.comb(5, 5) * math.comb(5, 2) / math.comb(10, 7)
     assert f"Five and two of five show no difference (p = {p:.2f}, Fisher's test)" in page

@@ -1,0 +1,291 @@
+"""Bring the generated parts of the pages up to date.
+
+    python docs/generate.py             # rewrite them
+    python docs/generate.py --check     # change nothing; exit status 1 if one is out of date
+
+Two things are generated. Text between `<!-- generated: NAME -->` and `<!-- end -->` comes from the function NAME below,
+which reads the CSV files of benchmarks/ or the files of algos/. And a link whose text is code and whose target is a
+line of a Python file, such as [`compute_gae`](../../algos/ppo.py#L190), leads to the first line with that code, or to
+the definition of that name.
+
+    python docs/generate.py --log runs/RUN_1 runs/RUN_2
+
+writes benchmarks/ppo_metrics.csv, the ranges of the metrics on the PPO page, from the TensorBoard logs of two runs.
+"""
+
+import argparse
+import ast
+import csv
+import json
+import posixpath
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+CODE_LINK = re.compile(r"\[`([^`\n]+)`\]\(([\w./-]+\.py)#L\d+\)")
+METRICS = ROOT / "benchmarks/ppo_metrics.csv"
+BINS = 50  # of a run's steps, for the ranges of its metrics
+
+
+def read(path: str) -> list[dict]:
+    with open(ROOT / path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def number(value: float, like: float | None = None) -> str:
+    """About three digits, or as many decimals as the number `like` gets; thousands separated."""
+    size = abs(value if like is None else like)
+    if size < 1:
+        return f"{value:.2g}"
+    decimals = 0 if size >= 100 else 1 if size >= 10 else 2
+    return f"{value + 1e-9 * (value > 0):,.{decimals}f}"
+
+
+def table(head: list[str], rows: list[list[str]], numeric: int) -> str:
+    """A Markdown table whose columns from `numeric` on are numbers."""
+    rule = ["---" if i < numeric else "--:" for i in range(len(head))]
+    return "".join(f"| {' | '.join(row)} |\n" for row in [head, rule, *rows]).replace("  |", " |")
+
+
+def ours(scores: str, env_id: str, exp_name: str) -> str:
+    (row,) = (
+        row
+        for row in read(f"benchmarks/curves/{scores}_scores.csv")
+        if (row["env_id"], row["exp_name"]) == (env_id, exp_name)
+    )
+    mean = float(row["mean"])
+    mean, low, high = (number(float(row[key]), mean) for key in ("mean", "low", "high"))
+    return f"{mean} [{low}, {high}]"
+
+
+def published(env_id: str, source: str) -> str:
+    for row in read("benchmarks/published.csv"):
+        if (row["env_id"], row["source"]) == (env_id, source):
+            steps = float(row["steps"]) / 1e6
+            steps = "" if steps == 1 else f" ({steps:g}M)"
+            mean = float(row["mean"])
+            return f"{number(mean)} ± {number(float(row['spread']), mean)}{steps}"
+    return ""
+
+
+def best_published(env_id: str) -> str:
+    """The highest published mean of a task, with its source."""
+    rows = [row for row in read("benchmarks/published.csv") if row["env_id"] == env_id]
+    source = max(rows, key=lambda row: float(row["mean"]))["source"]
+    return f"{source}: {published(env_id, source)}"
+
+
+def readme_results(_) -> str:
+    tasks = [
+        ("BipedalWalker-v3", "continuous", "ppo_continuous"),
+        ("HalfCheetah-v5", "continuous", "ppo_continuous"),
+        ("Walker2d-v5", "continuous", "ppo_continuous"),
+        ("Hopper-v5", "continuous", "ppo_continuous"),
+        ("LunarLanderContinuous-v3", "continuous", "ppo_continuous"),
+        ("Swimmer-v5", "continuous", "ppo_continuous"),
+        ("CartPole-v1", "classic", "ppo"),
+    ]
+    rows = [
+        [env_id, ours(scores, env_id, file), best_published(env_id)]
+        for env_id, scores, file in tasks
+    ]
+    return table(["task", "plainrl", "highest published"], rows, 1)
+
+
+def ppo_results(_) -> str:
+    tasks = [row for row in read("benchmarks/curves/continuous_scores.csv")]
+    tasks = [row["env_id"] for row in tasks if row["exp_name"] == "ppo_continuous"]
+    first = ["BipedalWalker-v3", "HalfCheetah-v5", "Walker2d-v5", "Hopper-v5", "Ant-v4"]
+    sources = ["RL-Zoo", "Tianshou", "CleanRL"]
+    rows = []
+    for env_id in first + [task for task in tasks if task not in first]:
+        cells = [published(env_id, source) for source in sources]
+        if any(cells):
+            rows.append([env_id, ours("continuous", env_id, "ppo_continuous"), *cells])
+    for env_id in ("CartPole-v1", "LunarLander-v3", "Acrobot-v1", "MountainCar-v0"):
+        cells = [published(env_id, source) for source in sources]
+        rows.append([f"{env_id} (`ppo.py`)", ours("classic", env_id, "ppo"), *cells])
+    return table(["task", "plainrl", *sources], rows, 1)
+
+
+def ppo_mistakes(_) -> str:
+    changes = [
+        ("entropy coefficient too large", "--ent-coef 0.05", "large-bonus"),
+        ("truncation treated as termination", "--no-bootstrap-truncation", "limit-as-end"),
+        (
+            "one gradient step for each rollout",
+            "--num-minibatches 1 --update-epochs 1",
+            "few-updates",
+        ),
+        ("rewards not scaled", "--no-norm-reward", "raw-rewards"),
+        ("no clip", "--clip-coef 10", "no-clip"),
+        ("none: the defaults", "", "as-it-is"),
+        ("observations not standardised", "--no-norm-obs", "raw-observations"),
+    ]
+    returns = {}
+    for row in read("benchmarks/symptoms.csv"):
+        if row["metric"] == "eval_return_mean":
+            returns.setdefault(row["exp_name"], []).append(float(row["value"]))
+    rows = []
+    for words, flags, name in changes:
+        values = returns[f"ppo_continuous-{name}"]
+        spread = f"{number(min(values))} to {number(max(values))}"
+        flags = f"`{flags}`" if flags else ""
+        rows.append([words, flags, number(sum(values) / len(values)), spread])
+    return table(["change", "flags", "mean", "worst and best run"], rows, 2)
+
+
+def shown(default) -> str:
+    """A default as a reader would write it."""
+    words = {True: "on", False: "off", None: "none", "": "empty"}
+    if isinstance(default, bool | str | None):
+        return words.get(default, default)
+    return f"{default:,}" if isinstance(default, int) else f"{default:g}"
+
+
+def fields(file: str) -> dict[str, tuple[str, str]]:
+    """{flag: (default, help)} of a file's Args."""
+    text = (ROOT / f"algos/{file}.py").read_text()
+    (args,) = (x for x in ast.parse(text).body if isinstance(x, ast.ClassDef) and x.name == "Args")
+    found = {}
+    for field in args.body:
+        if isinstance(field, ast.AnnAssign):
+            line = text.splitlines()[field.lineno - 1]
+            constant = isinstance(field.value, ast.Constant)
+            default = shown(field.value.value) if constant else file  # exp_name is the file's name
+            name = "--" + field.target.id.replace("_", "-")
+            found[name] = default, line.partition("  # ")[2]
+    return found
+
+
+def ppo_flags(_) -> str:
+    box, discrete = fields("ppo_continuous"), fields("ppo")
+    rows = []
+    for name, (default, words) in box.items():
+        other = discrete.get(name, ("not available", ""))[0]
+        rows.append([f"`{name}`", words.replace("|", "\\|"), f"`{default}`", f"`{other}`"])
+        if other == "not available":
+            rows[-1][3] = ""
+    return table(["flag", "meaning", "`ppo_continuous.py`", "`ppo.py`"], rows, 2)
+
+
+def ppo_metrics(text: str) -> str:
+    """The table as it is, with new ranges in its last two columns."""
+    values = {}
+    for row in read("benchmarks/ppo_metrics.csv") if METRICS.exists() else []:
+        values.setdefault((row["env_id"], row["metric"]), []).append(float(row["value"]))
+    lines = []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        metric = cells[0].strip("` ")
+        for column, env_id in ((2, "BipedalWalker-v3"), (3, "HalfCheetah-v5")):
+            if found := values.get((env_id, metric)):
+                cells[column] = f"{number(min(found))} to {number(max(found))}"
+        lines.append(f"| {' | '.join(cells)} |\n" if metric in METRIC_NAMES else line + "\n")
+    return "".join(lines)
+
+
+METRIC_NAMES = (
+    "charts/episodic_return",
+    "charts/episodic_length",
+    "charts/SPS",
+    "charts/learning_rate",
+    "losses/policy_loss",
+    "losses/value_loss",
+    "losses/entropy",
+    "losses/approx_kl",
+    "losses/clipfrac",
+    "losses/explained_variance",
+)
+GENERATED = {
+    x.__name__: x for x in (readme_results, ppo_results, ppo_mistakes, ppo_flags, ppo_metrics)
+}
+
+
+def line_of(code: str, path: str) -> int | None:
+    """The first line of a file with this code, or the one that defines this name."""
+    lines = (ROOT / path).read_text().splitlines()
+    if re.fullmatch(r"\w+(\.\w+)?", code):
+        name = code.split(".")[-1]
+        for pattern in (rf"(def|class) {name}\b", rf"\s+def {name}\b", rf"\s*{name}(: [^=]+)? = "):
+            for number, line in enumerate(lines, 1):
+                if re.match(pattern, line):
+                    return number
+    return next((number for number, line in enumerate(lines, 1) if code in line), None)
+
+
+def renew(page: Path) -> tuple[str, list[str]]:
+    """The page's text with its generated parts renewed, and what could not be."""
+    where = page.relative_to(ROOT).as_posix()
+    problems = []
+
+    def link(match) -> str:
+        code, target = match.groups()
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(where), target))
+        line = line_of(code, path) if (ROOT / path).exists() else None
+        if line is None:
+            problems.append(f"{where}: {path} has no line with {code}")
+            return match.group()
+        return f"[`{code}`]({target}#L{line})"
+
+    def block(match) -> str:
+        start, name, text, end = match.groups()
+        if name not in GENERATED:
+            problems.append(f"{where}: docs/generate.py has no function {name}")
+            return match.group()
+        return start + GENERATED[name](text) + end
+
+    return CODE_LINK.sub(link, BLOCK.sub(block, page.read_text())), problems
+
+
+def log(runs: list[Path]) -> None:
+    """Write the means of every metric over bins of the runs' steps."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    rows = []
+    for run in runs:
+        config = json.loads((run / "config.json").read_text())
+        events = EventAccumulator(str(run), size_guidance={"scalars": 0})
+        events.Reload()
+        width = config["total_timesteps"] / BINS
+        for metric in METRIC_NAMES:
+            bins = {}
+            for event in events.Scalars(metric):
+                bins.setdefault(min(int(event.step / width), BINS - 1), []).append(event)
+            for points in bins.values():
+                mean = sum(point.value for point in points) / len(points)
+                key = config["args"]["exp_name"], config["env_id"], config["seed"]
+                rows.append([*key, points[-1].step, metric, f"{mean:.6g}", config["commit"]])
+    with METRICS.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["exp_name", "env_id", "seed", "step", "metric", "value", "commit"])
+        writer.writerows(rows)
+    print(f"{METRICS.relative_to(ROOT)}: {len(rows)} rows")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="change nothing, tell what is old")
+    parser.add_argument("--log", nargs="+", type=Path, help="run folders, for ppo_metrics.csv")
+    args = parser.parse_args()
+    if args.log:
+        log(args.log)
+    status = 0
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        text, problems = renew(page)
+        for problem in problems:
+            print(problem, file=sys.stderr)
+            status = 1
+        if text != page.read_text():
+            print(f"{page.relative_to(ROOT)}: {'out of date' if args.check else 'renewed'}")
+            if args.check:
+                status = 1
+            else:
+                page.write_text(text)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
