@@ -78,7 +78,7 @@ KINDS = {
     "curiosity": ("the flag --int-coef", flag("int_coef")),
     "rnd": (
         "an Agent.get_intrinsic_reward",
-        lambda s: bool({"get_intrinsic_reward", "get_bonus"} & {*vars(s.module.Agent)}),
+        lambda s: any(hasattr(s.module.Agent, n) for n in ("get_intrinsic_reward", "get_bonus")),
     ),
     "icm": ("an Agent.get_errors", lambda s: hasattr(s.module.Agent, "get_errors")),
     "trust-region": ("conjugate_gradient", has("conjugate_gradient")),
