@@ -7,6 +7,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from probing.subject import (
+    Call,
     Finding,
     Subject,
     Trace,
@@ -172,13 +173,12 @@ class Once:
             setattr(args, name, value)
         agent.args = args
         agent.load_state_dict(subject.agent().state_dict())
-        batch = list(call["batch"])
-        place = subject.loss_parameters.index("advantage")
-        batch[place] = torch.zeros_like(batch[place])
+        batch = subject.changed(call["batch"], "advantage", torch.zeros_like)
         self.minibatches, self.inputs, self.gradient = [], [], None
+        x = next(own for own, name in subject.loss_names.items() if name == "x")
 
         def loss(*a, **k):
-            self.minibatches.append(a[2 + subject.loss_parameters.index("x")].clone())
+            self.minibatches.append(Call(loss_fn, a, k).arguments[x].clone())
             return loss_fn(*a, **k)
 
         def before_step(*_):

@@ -37,23 +37,29 @@ def part(agent, *names: str) -> list:
     return [getattr(agent, name) for name in names]
 
 
-def bonus_again(agent, x, action, seen) -> torch.Tensor:
-    """What the file's agent says of steps x, action -> seen."""
+def bonus_again(agent, x, action, next_x) -> torch.Tensor:
+    """What the file's agent says of steps x, action -> next_x."""
     if hasattr(agent, "get_errors"):
-        return agent.get_errors(x, action, seen)[0]
-    return part(agent, "get_bonus")[0](seen)
+        return agent.get_errors(x, action, next_x)[0]
+    return intrinsic_reward(agent)(next_x)
+
+
+def intrinsic_reward(agent):
+    """The method, under the name that it has now or had before."""
+    name = "get_bonus" if hasattr(agent, "get_bonus") else "get_intrinsic_reward"
+    return part(agent, name)[0]
 
 
 @check("Agent", of="rnd")
 def random_network(subject: Subject) -> Finding:
-    """get_bonus is the mean squared difference of two networks, one of which no update changes."""
+    """get_intrinsic_reward is the mean squared difference of two networks, one of which no update changes."""
     agent, trace = subject.agent(), subject.trace
-    target, predictor, bonus = part(agent, "random_net", "predictor", "get_bonus")
-    seen = subject.observations(32)
+    target, predictor = part(agent, "random_net", "predictor")
+    next_x = subject.observations(32)
     with torch.no_grad():
-        error = (predictor(seen) - target(seen)).double()
+        error = (predictor(next_x) - target(next_x)).double()
         finding = compare(
-            bonus(seen),
+            intrinsic_reward(agent)(next_x),
             error.square().mean(-1),
             {"the bonus is the difference, not its square": error.mean(-1)},
             {"the squares are summed": error.square().sum(-1)},
@@ -83,9 +89,9 @@ def curiosity_models(subject: Subject) -> Finding:
     encoder, inverse, forward, errors = part(
         agent, "encoder", "inverse_model", "forward_model", "get_errors"
     )
-    x, seen, action = steps["x"].double(), steps["seen"].double(), steps["action"]
+    x, next_x, action = steps["x"].double(), steps["next_x"].double(), steps["action"]
     with torch.no_grad():
-        here, there = encoder(x), encoder(seen)
+        here, there = encoder(x), encoder(next_x)
         guess = inverse(torch.cat([here, there], -1))
         if "discrete" in subject.kinds:
             inverse_error = torch.nn.functional.cross_entropy(guess, action, reduction="none")
@@ -94,7 +100,7 @@ def curiosity_models(subject: Subject) -> Finding:
             low, high = agent.action_low.flatten(), agent.action_high.flatten()
             taken = {"": action.double().clamp(low, high), "unclipped": action.double()}
             inverse_error = (guess - taken[""]).square().mean(-1)
-        ours = [error.double() for error in errors(x, action, seen)]
+        ours = [error.double() for error in errors(x, action, next_x)]
         distance = {}
         for name, played in taken.items():
             forecast = forward(torch.cat([here, played], -1))
@@ -136,29 +142,32 @@ def bonus_returns(subject: Subject) -> Finding:
         "the returns of the bonus end with the episode": (1, np.multiply, args.int_gamma, True),
     }
     untaught = "a reset row has the value of the last observation, which no update teaches"
-    ours, seen_so_far = [], []
+    ours, so_far = [], ([], [])  # observations before and after the actions, for the statistics
     results = {name: [] for name in (*ways, "unscaled", untaught)}
     for batch, _, here, record, truth in found_rows(trace):
         if "int_target" not in batch:
             raise Unable("the loss takes no int_target")
         agent, valid = record["agent"], truth["valid"]
         states = np.concatenate([truth["obs"], truth["next_obs"][-1:]])
-        seen_so_far.extend(states[1:].reshape(-1, states.shape[-1]))
-        whole = np.asarray(seen_so_far, np.float64)
-        mean, var = whole.mean(0), whole.var(0)
         rms = getattr(agent, "seen_rms", None)
-        if rms and max(largest(rms.mean, mean), largest(rms.var, var)) < 1e-5:
-            mean, var = rms.mean.numpy(), rms.var.numpy()  # float32, and so are the bonuses
+        own = None
+        for seen, new in zip(so_far, (states[:-1], states[1:])):
+            seen.extend(new.reshape(-1, states.shape[-1]))
+            whole = np.asarray(seen, np.float64)
+            mean, var = whole.mean(0), whole.var(0)
+            if rms and max(largest(rms.mean, mean), largest(rms.var, var)) < 1e-5:
+                own = rms.mean.numpy(), rms.var.numpy()  # float32, and so are the bonuses
+        mean, var = own or (mean, var)  # by default those of the observations after the actions
         std = np.sqrt(var + 1e-8)
         with torch.no_grad():
             x = subject.seen(agent, states)
             values = part(agent, "int_critic")[0](x).squeeze(-1).double().numpy()
-            seen = torch.from_numpy(((states - mean) / std).clip(-5, 5)).float()
-            seen = x if "icm" in subject.kinds else seen
+            shown = torch.from_numpy(((states - mean) / std).clip(-5, 5)).float()
+            shown = x if "icm" in subject.kinds else shown
             action = torch.from_numpy(truth["action"])
             action = action.long() if "discrete" in subject.kinds else action.float()
-            paid = bonus_again(agent, x[:-1], action, seen[1:]).double().numpy()
-            early = bonus_again(agent, x[:-1], action, seen[:-1]).double().numpy()
+            paid = bonus_again(agent, x[:-1], action, shown[1:]).double().numpy()
+            early = bonus_again(agent, x[:-1], action, shown[:-1]).double().numpy()
         for name, (shift, mask, gamma, ends) in ways.items():
             bonus = mask(paid if shift else early, valid)
             last, sums = traces.setdefault(name, (np.zeros(bonus.shape[1]), []))
@@ -234,12 +243,12 @@ def bonus_losses(subject: Subject) -> Finding:
         ("int_critic", 0.5 * mb.args.vf_coef * (int_value - batch["int_target"]).square().mean())
     ]
     if hasattr(agent, "get_errors"):
-        steps = agent.get_errors(batch["x"], batch["action"], batch["seen"])
+        steps = agent.get_errors(batch["x"], batch["action"], batch["next_x"])
         forward, inverse = (error.mean() for error in steps)
         both = mb.args.icm_beta * forward + (1 - mb.args.icm_beta) * inverse
         wanted += [(name, both) for name in ("forward_model", "inverse_model", "encoder")]
     else:
-        wanted.append(("predictor", agent.get_bonus(batch["seen"]).mean()))
+        wanted.append(("predictor", intrinsic_reward(agent)(batch["next_x"]).mean()))
     for name, right in wanted:
         weights = list(part(agent, name)[0].parameters())
         ours, theirs = gradient(loss, weights), gradient(right, weights)
@@ -252,7 +261,7 @@ def bonus_losses(subject: Subject) -> Finding:
             return finding
     actor = list(agent.actor_mean.parameters())
     with_bonus = gradient(loss, actor)
-    other = mb.loss(int_target=batch["int_target"] + 1, seen=batch["seen"] * 0.5)
+    other = mb.loss(int_target=batch["int_target"] + 1, next_x=batch["next_x"] * 0.5)
     other = other[0] if isinstance(other, tuple) else other
     if largest(with_bonus, gradient(other, actor)) > 1e-6:
         return broken("it moves", "still", "the networks of the bonus move the policy")

@@ -923,9 +923,12 @@ def refused_step(subject: Subject) -> Finding:
         raise Unable("the arguments of update cannot be copied, or the loss takes no advantage")
     for value in (0.0, math.nan):
         arguments = copy.deepcopy(subject.trace.update_call)
-        batch, agent = list(arguments["batch"]), arguments["agent"]
-        place = subject.loss_parameters.index("advantage")
-        batch[place] = torch.full_like(batch[place], value)
+        agent = arguments["agent"]
+        batch = subject.changed(
+            arguments["batch"],
+            "advantage",
+            lambda advantage, v=value: torch.full_like(advantage, v),
+        )
         before = copy.deepcopy(agent)
         subject.trace.names["update"](**arguments | {"batch": batch})
         pairs = zip(policy_parameters(before), policy_parameters(agent))

@@ -21,6 +21,7 @@ from probing.subject import (
     gradient,
     largest,
     passes,
+    tensors_of,
 )
 
 
@@ -44,10 +45,12 @@ def td_target(subject: Subject) -> Finding:
             "reward": reward,
             "terminal": terminal,
             "next_values": values,
-            "next_chooser": chooser,
+            "next_action": chooser.argmax(-1),
+            "next_chooser": chooser,  # in copies of older files in place of next_action
             "gamma": 0.9,
         }
-        if not {*list(given)[:4]} <= {*call.arguments}:
+        taken = {*call.arguments}
+        if not {*list(given)[:3]} <= taken or not {"next_action", "next_chooser"} & taken:
             raise Unable(f"td_target takes {', '.join(call.arguments)}")
         ours = call.again(
             **{name: value for name, value in given.items() if name in call.arguments}
@@ -409,6 +412,10 @@ def loss_in_training(subject: Subject) -> Finding:
                 "the online network values the next state": (mb["next_online"], mb["next_online"]),
                 "--double-dqn has no effect": (mb["next_target"], mb["next_target"]),
             }
+            next_values, chooser = networks["right"]
+            networks["the worst action is taken for the best"] = next_values, -chooser
+            one_for_all = chooser.mean(0, keepdim=True).expand_as(chooser)
+            networks["one action is taken for the best in all rows"] = next_values, one_for_all
             for name, (next_values, chooser) in networks.items():
                 target = targets(
                     mb["reward"], mb["terminal"], next_values, chooser, trace.args.gamma
@@ -598,7 +605,9 @@ def replay_draws(subject: Subject) -> Finding:
             *([100, *positional[1:]] if positional else ()),
             **(named if positional else named | {"size": 100}),
         )
-        for _, k, n in draws.find(dict(zip(subject.loss_parameters, result))):
+        own = result if isinstance(result, dict) else subject.loss_names
+        own = [subject.loss_names.get(name, name) for name in own]
+        for _, k, n in draws.find(dict(zip(own, tensors_of(result)))):
             counts[k, n] = counts.get((k, n), 0) + 1
     K, rows = len(trace.truth), min(len(trace.truth), trace.args.buffer_size // trace.args.num_envs)
     eligible = [

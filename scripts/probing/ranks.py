@@ -14,7 +14,19 @@ import numpy as np
 import torch
 
 from probing.environments import in_this_process
-from probing.subject import Call, Finding, Subject, Unable, broken, check, differs, largest, passes
+from probing.subject import (
+    Call,
+    Finding,
+    Subject,
+    Unable,
+    broken,
+    check,
+    differs,
+    largest,
+    of_tensors,
+    passes,
+    tensors_of,
+)
 
 PRELOAD = ["torch.distributed", "torch.utils.tensorboard", "torch._dynamo", "tyro", "tqdm"]
 PRELOAD += ["gymnasium", "envpool", "ale_py"]  # as far as they are there
@@ -74,11 +86,11 @@ def as_rank(rank: int, size: int, port: int, pipe, work, arguments: tuple) -> No
     pipe.send(result | {"said": said.getvalue()})
 
 
-def step(update, arguments: dict, batch: list, **flags) -> tuple[np.ndarray, int]:
+def step(update, arguments: dict, batch, **flags) -> tuple[np.ndarray, int]:
     """By how much one update moves all parameters of a copy of the agent, in steps of SGD of rate 1; their number."""
     given = dict(arguments)
     agent = given["agent"] = copy.deepcopy(given["agent"])
-    flags = EXACT | {"num_envs": 1, "num_steps": max(len(batch[0]), 5)} | flags
+    flags = EXACT | {"num_envs": 1, "num_steps": max(len(tensors_of(batch)[0]), 5)} | flags
     given["args"] = replace(given["args"], **flags)
     count = []
     given["optimizer"] = torch.optim.SGD(agent.parameters(), lr=1.0)
@@ -89,9 +101,14 @@ def step(update, arguments: dict, batch: list, **flags) -> tuple[np.ndarray, int
     return (before - after).detach().double().numpy(), len(count)
 
 
-def repeated(batch: list, rows: int) -> list:
+def each(batch, change):
+    """The batch with all its tensors changed."""
+    return of_tensors([change(tensor) for tensor in tensors_of(batch)], batch)
+
+
+def repeated(batch, rows: int):
     """Copies of the first row, so that any choice among them is the same minibatch."""
-    return [tensor[:1].repeat_interleave(rows, 0) for tensor in batch]
+    return each(batch, lambda tensor: tensor[:1].repeat_interleave(rows, 0))
 
 
 def one_rank(file: Path, seed: int, world: str, defaults: dict) -> dict:
@@ -100,7 +117,6 @@ def one_rank(file: Path, seed: int, world: str, defaults: dict) -> dict:
     subject.world, subject.defaults = world, defaults
     module = subject.load()
     update, make_envs, kept = module.update, module.make_envs, {"seeds": []}
-    place = subject.loss_parameters.index("old_logprob")
 
     def spied_envs(*a, **k):
         made = make_envs(*a, **k)
@@ -118,10 +134,10 @@ def one_rank(file: Path, seed: int, world: str, defaults: dict) -> dict:
     def spied_update(*a, **k):
         call = Call(update, a, k)
         arguments = call.arguments
-        batch = kept["batch"] = [tensor.clone() for tensor in arguments["batch"]]
+        batch = kept["batch"] = each(arguments["batch"], torch.clone)
         kept["first"] = {n: v.clone() for n, v in arguments["agent"].state_dict().items()}
         few = repeated(batch, ROWS[module.RANK])
-        many = [tensor[:20] for tensor in batch]
+        many = each(batch, lambda tensor: tensor[:20])
         kept["mean"] = step(update, arguments, few)[0]
         kept["clipped"] = step(update, arguments, few, max_grad_norm=1e-3)[0]
         kept["standardised"] = step(update, arguments, many, norm_adv=True)[0]
@@ -139,11 +155,10 @@ def one_rank(file: Path, seed: int, world: str, defaults: dict) -> dict:
     as_numbers = {name: kept[name] for name in ("first", "last")}
     for name, state in as_numbers.items():
         kept[name] = {key: value.numpy() for key, value in state.items()}
-    kept["batch"] = [tensor.numpy() for tensor in kept["batch"]]
+    kept["batch"] = each(kept["batch"], torch.Tensor.numpy)
     # last, since where only rank 1 stops rank 0 sees it go: there the policy seems to have moved far
     arguments = kept.pop("call")
-    few = arguments["batch"]
-    few[place] = few[place] + module.RANK
+    few = subject.changed(arguments["batch"], "old_logprob", lambda tensor: tensor + module.RANK)
     kept["steps"] = "waits for the other"
     with contextlib.suppress(SystemExit):
         kept["steps"] = step(update, arguments, few, target_kl=0.1, update_epochs=3)[1]
@@ -167,7 +182,7 @@ def alone(subject: Subject, results: list[dict]) -> tuple:
     arguments = dict(subject.trace.update_call)
     agent = arguments["agent"] = subject.new_agent()
     agent.load_state_dict({k: torch.from_numpy(v) for k, v in results[0]["first"].items()})
-    batches = [[torch.from_numpy(tensor) for tensor in result["batch"]] for result in results]
+    batches = [each(result["batch"], torch.from_numpy) for result in results]
     return subject.load().update, arguments, batches
 
 
@@ -218,7 +233,8 @@ def advantages_over_ranks(subject: Subject) -> Finding:
     """With --norm-adv two ranks with 20 rows each take the step that one process takes with these 40 rows."""
     results = ranks(subject)
     update, arguments, batches = alone(subject, results)
-    both = [torch.cat([one[:20], other[:20]]) for one, other in zip(*batches)]
+    pairs = zip(*map(tensors_of, batches))
+    both = of_tensors([torch.cat([one[:20], other[:20]]) for one, other in pairs], batches[0])
     right = step(update, arguments, both, norm_adv=True)[0]
     error = max(largest(result["standardised"], right) for result in results)
     measured, expected = f"error {error:.1e}", "below 1e-04"
@@ -243,7 +259,9 @@ def statistics_over_ranks(subject: Subject) -> Finding:
     """Observations' mean, variance and count on both ranks after a rollout, and the returns' count, are of the rows of
     both."""
     results = ranks(subject)
-    rows = np.concatenate([result["batch"][0] for result in results])  # as yet the raw ones
+    rows = np.concatenate(
+        [tensors_of(result["batch"])[0] for result in results]
+    )  # as yet the raw ones
     right = np.concatenate([rows.mean(0), rows.var(0), [len(rows)] * 2])
     ours = []
     for result in results:
@@ -287,7 +305,8 @@ def rank_0_speaks(subject: Subject) -> Finding:
     if other["folders"] or other["said"] or len(other["seeds"]) > 1 or len(one["folders"]) != 1:
         mistake = "a rank other than 0 logs, saves, evaluates or prints"
         return broken("both", "rank 0 alone", mistake)
-    rows, steps = (len(one["batch"][0]) + len(other["batch"][0]), one["summary"]["global_step"])
+    rows = sum(len(tensors_of(result["batch"])[0]) for result in (one, other))
+    steps = one["summary"]["global_step"]
     if steps != rows:
         return broken(f"{steps} steps", f"{rows}", "steps of one rank are counted, or reset rows")
     return passes("rank 0 alone")

@@ -46,6 +46,7 @@ TENSORS = {
     "target": "return|target",
     "old_value": "val(?!id)",
 }
+OLDER = {"seen": "next_x"}  # names of the loss's tensors in copies of files from before a renaming
 # What kind a file is: a word that checks are registered for, what such a file has, and how that is seen.
 KINDS = {
     "gae": ("compute_gae", has("compute_gae")),
@@ -75,7 +76,10 @@ KINDS = {
     "runners": ("a Runner: actors of Ray step the environments", has("Runner")),
     "penalty": ("the flag --kl-target", flag("kl_target")),
     "curiosity": ("the flag --int-coef", flag("int_coef")),
-    "rnd": ("an Agent.get_bonus", lambda s: hasattr(s.module.Agent, "get_bonus")),
+    "rnd": (
+        "an Agent.get_intrinsic_reward",
+        lambda s: bool({"get_intrinsic_reward", "get_bonus"} & {*vars(s.module.Agent)}),
+    ),
     "icm": ("an Agent.get_errors", lambda s: hasattr(s.module.Agent, "get_errors")),
     "trust-region": ("conjugate_gradient", has("conjugate_gradient")),
     "amplitude": ("the flag --amplitude-low", flag("amplitude_low")),
@@ -260,6 +264,7 @@ class Subject:
         parameters = inspect.signature(getattr(self.module, self.loss_name)).parameters
         own = [name for name in parameters if name not in ("agent", "target_agent", "args")]
         names = {name: name for name in own}
+        names |= {old: new for old, new in OLDER.items() if old in own}
         names[next((name for name in ("x", "obs") if name in own), own[0])] = "x"
         for name, parts in TENSORS.items():
             alike = [other for other in own if re.search(parts, other)]
@@ -315,6 +320,14 @@ class Subject:
     def evaluating_trace(self) -> "Trace":
         """The same with evaluations on the way, for files whose iteration is a thousand steps or two."""
         return Trace(self, **self.long_flags, eval_frequency=1000)
+
+    def changed(self, batch, name: str, change: Callable):
+        """A batch as update takes it, with what the loss gets under this name changed."""
+        own = next(own for own, known in self.loss_names.items() if known == name)
+        place = own if isinstance(batch, dict) else self.loss_parameters.index(name)
+        batch = batch.copy() if isinstance(batch, dict) else list(batch)
+        batch[place] = change(batch[place])
+        return batch
 
     def settings(self, module) -> dict:
         """Flags of a small run. None is a default, so that a hard-coded number shows; noise in the update is off, so
@@ -1104,6 +1117,16 @@ class Minibatch:
             given["args"] = args or self.args
         torch.manual_seed(self.subject.seed)
         return self.call.again(agent=self.agent, **given)
+
+
+def tensors_of(batch) -> list:
+    """Of a batch as update takes it: a dictionary by the loss's names, or the tensors in the loss's order."""
+    return list(batch.values() if isinstance(batch, dict) else batch)
+
+
+def of_tensors(tensors: list, batch):
+    """Other tensors in the form of this batch."""
+    return dict(zip(batch, tensors)) if isinstance(batch, dict) else list(tensors)
 
 
 def gradient(output: torch.Tensor, parameters: list) -> torch.Tensor:
