@@ -1063,7 +1063,7 @@ def rmsprop(subject: Subject) -> Finding:
         theirs = theirs - 0.1 * grad.double() / (square + 0.01).sqrt()
         outside = outside - 0.1 * grad.double() / (square.sqrt() + 0.01)
     choices = {"epsilon is added outside the square root": outside}
-    question = "RMSprop is not theta - lr x gradient / sqrt(g + eps), with g the running mean of gradient^2, starting at 1"
+    question = "RMSprop is not theta - lr x gradient / sqrt(g + eps), with g the running mean of gradient^2 from 1 on"
     return compare(
         parameter.detach(),
         theirs,
@@ -1230,7 +1230,7 @@ def first_ratio(subject: Subject) -> Finding:
         )
     if worst < 1e-3:
         return passes(measured, expected)
-    mistake = "old log-probabilities are stale, belong to another action, or use other observation statistics than the update"
+    mistake = "old log-probabilities are stale, of another action, or with other observation statistics than the update"
     return broken(measured, expected, mistake)
 
 
