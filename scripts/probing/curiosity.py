@@ -20,11 +20,7 @@ from probing.subject import (
 )
 
 # Flags of the runs in this file; none is a default.
-FLAGS = {
-    "int_coef": 0.7,
-    "ext_coef": 1.6,
-    "int_gamma": 0.6,
-}
+FLAGS = {"int_coef": 0.7, "ext_coef": 1.6, "int_gamma": 0.6}
 
 
 def curious_trace(subject: Subject) -> Trace:
