@@ -55,7 +55,7 @@ def test_a_chain_of_failures_is_shown_by_its_first():
     found = [probe.Result(name, "update", "broken", "1", "2", "") for name in chain]
     probe.explain(found)
     text = probe.report(Path("x.py"), found)
-    assert "broken: " in text and f"explains as well: {chain[1]}, {chain[2]}" in text
+    assert "broken: " in text and f"may also explain: {chain[1]}, {chain[2]}" in text
     found = [probe.Result(name, "update", "broken", "1", "2", "") for name in chain]
     found[1].verdict = "differs"
     probe.explain(found)
@@ -97,7 +97,7 @@ def test_question(probed, tmp_path):
     status, out, err = probed("mine.py", "--only", "optimiser", "gae")
     assert (status, err) == (0, "")
     assert out.startswith("mine.py: differs (1 differs, 1 passes)")
-    assert "the optimiser is AdamW with weight decay 0.01; is that what you meant?" in out
+    assert "the optimiser is AdamW with weight decay 0.01; is this intended?" in out
     assert probed("mine.py", "--only", "optimiser", "--strict")[0] == 1
 
 
@@ -110,7 +110,7 @@ def test_most_likely_cause_comes_first(probed, tmp_path):
     lines = out.splitlines()
     assert status == 1 and lines[0].startswith("wrong.py: broken (")
     assert lines[2].startswith("broken: compute_gae, gae")
-    assert lines[3].strip() == "the recursion runs on over the ends of episodes: no mask of `done`"
+    assert lines[3].strip() == "the recursion continues across episode boundaries: the mask `(1 - dones)` is missing"
     assert "broken: " not in "\n".join(lines[4:]), (
         "a learned failure is no cause beside an exact one"
     )
@@ -146,8 +146,8 @@ def test_learned_check_of_its_mistake(tmp_path):
         (None, [], "wrong.py does not exist"),
         ("import nothing_of_this_name", [], "cannot be imported (ModuleNotFoundError"),
         ("x = 1", [], "compute_gae or n_step_returns or compute_returns or td_target"),
-        ("x = 1", ["--only", "gea"], "--only gea: no such check; --list shows them"),
-        ("x = 1", ["--seed", "-1"], "--seed -1: give one from 0 to 2**30 - 1"),
+        ("x = 1", ["--only", "gea"], "--only gea: unknown check. --list shows the names"),
+        ("x = 1", ["--seed", "-1"], "--seed -1 must be between 0 and 2**30 - 1"),
     ],
 )
 def test_bad_input(text, flags, words, tmp_path):
@@ -166,7 +166,7 @@ def test_flags_of_the_file(probed, tmp_path):
     flags = "mine.py", "--only", "observation-statistics"
     assert probed(*flags)[0] == 0
     status, out, _ = probed(*flags, "--", "--frozen")
-    assert status == 1 and "the normaliser is not updated any more" in out
+    assert status == 1 and "the normaliser is no longer updated" in out
     for words in (["--freezing"], ["--gamma", "2"]):
         status, out, err = probed(*flags, "--", *words)
         assert (status, out, len(err.splitlines())) == (2, "", 1)
@@ -195,9 +195,9 @@ def test_file_that_does_not_run(probed, tmp_path):
 def test_check_of_another_kind(probed):
     """Would break: a check that is silently left out, or run on a file that it does not fit."""
     status, out, err = probed(script("dqn"), "--only", "gae")
-    assert (status, out) == (2, "") and "--only gae: not for a file such as" in err
+    assert (status, out) == (2, "") and "--only gae: does not apply to" in err
     status, out, err = probed(script("dqn_atari"), "--only", "best-model")
-    words = "has nothing that --only best-model looks at"
+    words = "has nothing that --only best-model applies to"
     assert (status, out, len(err.splitlines())) == (2, "", 1) and words in err
     _, out, _ = probed(script("dqn"), "--list")
     names = {line.split()[0] for line in out.splitlines()}
