@@ -282,7 +282,7 @@ def annealing(subject: Subject) -> Finding:
         }
         if constant != {args.learning_rate}:
             return differs(
-                f"without --anneal-lr {sorted(constant)[:3]}",
+                f"with --no-anneal-lr {sorted(constant)[:3]}",
                 f"{args.learning_rate}",
                 "the learning rate changes despite --no-anneal-lr",
             )
@@ -1233,7 +1233,7 @@ def atari_settings(subject: Subject) -> Finding:
         return differs(
             "; ".join(wrong[:2]),
             "the published settings",
-            f"AtariVectorEnv is made with {wrong[0]}",
+            f"AtariVectorEnv is created with {wrong[0]}",
         )
     return passes("the published settings")
 

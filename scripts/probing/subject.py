@@ -90,7 +90,7 @@ KINDS = {
     "clips": ("the flag --max-grad-norm", flag("max_grad_norm")),
     "rpo": ("the flag --rpo-alpha", flag("rpo_alpha")),
     "ranks": ("a WORLD_SIZE: torchrun starts several processes", has("WORLD_SIZE")),
-    "runners": ("a Runner: actors of Ray step the environments", has("Runner")),
+    "runners": ("a Runner: Ray actors step the environments", has("Runner")),
     "penalty": ("the flag --kl-target", flag("kl_target")),
     "curiosity": ("the flag --int-coef", flag("int_coef")),
     "rnd": (
@@ -110,7 +110,7 @@ KINDS = {
         lambda subject: {"atari", "q-learning"} & subject.kinds,
     ),
 }
-WORLDS = ("", "Discrete", "Pixels")  # the endings of the environments' names
+WORLDS = ("", "Discrete", "Pixels")  # suffixes of the environments' names
 
 
 @dataclass
@@ -658,7 +658,7 @@ class Trace:
             subject.loss_name: self.spy_loss,
         }
         if "trust-region" in subject.kinds and hasattr(self.module, "value_loss"):
-            self.names["value_loss"] = self.module.value_loss  # the values have a loss of their own
+            self.names["value_loss"] = self.module.value_loss  # the critic has its own loss
             spies["value_loss"] = self.spy_value_loss
         agent_class, q_learning = self.module.Agent, hasattr(self.module, "td_target")
         set_mode = agent_class.train
