@@ -1,15 +1,16 @@
-"""What did I break, and what did I change? A ladder of checks for a file of algos/, or a changed copy of one.
+"""What did I break, and what did I change? Checks for a file of algos/ or a changed copy of one.
 
     python scripts/probe.py PATH/TO/FILE.py
-    python scripts/probe.py PATH/TO/FILE.py -- --my-flag     # with a flag of the file's that is off by default
+    python scripts/probe.py PATH/TO/FILE.py -- --my-flag     # with a flag of the file that is off by default
 
-First the exact checks: the file trains for a moment on an environment that keeps a protocol of everything, and each
-number that reaches the loss, the log and the checkpoint is compared with one worked out from that protocol in float64.
-Then the learned ones: environments so small that the right value or action is known beforehand. Each finding is one of
+The exact checks run first. The file trains briefly in an environment that records every step. Each number that reaches
+the loss, the log and the checkpoint is compared with one that the probe computes from this record in float64. The
+learned checks follow: environments so small that the right value or action is known in advance. The verdicts are
 
-    broken            no right file does this: exit status 1
-    differs           not what the published algorithm does, asked as a question: exit status 0, with --strict 1
-    could not check   the check stopped with the error that is printed: exit status 0
+    broken            no correct file does this: exit status 1
+    differs           differs from the published algorithm, and the probe asks whether it is intended: exit status 0,
+                      with --strict 1
+    could not check   the check stopped with the printed error: exit status 0
 """
 
 import json
@@ -32,29 +33,31 @@ VERDICTS = ("broken", "differs", "could not check", "passes")
 
 @dataclass
 class Options:
-    file: tyro.conf.Positional[Path]  # the algorithm's file
-    flags: tyro.conf.Positional[tuple[str, ...]] = ()  # behind --: the file's own, for all its runs
-    seed: int = 1  # of everything the probe draws and of the training runs
-    only: tuple[str, ...] = ()  # names of the checks to run; --list shows them
-    exact: bool = False  # leave out the learned checks, which take most of the time
-    strict: bool = False  # exit with status 1 also where something differs
+    file: tyro.conf.Positional[Path]  # a file of algos/ or a changed copy
+    flags: tyro.conf.Positional[
+        tuple[str, ...]
+    ] = ()  # flags of the file, after --, for all its runs
+    seed: int = 1  # seed of the probe's random numbers and of the training runs
+    only: tuple[str, ...] = ()  # run only the checks with these names; --list shows the names
+    exact: bool = False  # skip the learned checks, which take most of the time
+    strict: bool = False  # exit with status 1 also if something differs
     json: bool = False  # print the findings as JSON
-    list: bool = False  # print the checks that apply to the file, and what each looks at
+    list: bool = False  # print the checks that apply to the file, and what each verifies
 
 
 @dataclass
 class Result:
     check: str
-    section: str  # of the file, where to look
+    section: str  # the part of the file to look at
     verdict: str  # one of VERDICTS
     measured: str
     expected: str
-    hint: str  # the mistake that was recognised, or the question
-    explained_by: str = ""  # a check further up whose finding explains this one
+    hint: str  # the recognised mistake, or the question
+    explained_by: str = ""  # an earlier check whose finding explains this one
 
 
 def run_check(subject: Subject, name: str) -> Result | None:
-    """One check; None where there is nothing of its kind in the file."""
+    """Run one check. Return None if the file has nothing that it applies to."""
     entry = CHECKS[name]
     section = subject.returns_name if entry.section in RETURNS else entry.section
     seed_everything(subject.seed)
@@ -66,7 +69,7 @@ def run_check(subject: Subject, name: str) -> Result | None:
     except (Exception, SystemExit) as error:
         words = one_line(error).removeprefix("Unable: ")
         verdict = "broken" if name == "trains" else "could not check"
-        hint = "a plain run shows the same error, or the probe cannot follow this change"
+        hint = "either a plain run raises the same error, or the probe does not support this change"
         hint = hint if name == "trains" else ""
         finding = {"verdict": verdict, "measured": words, "expected": "", "hint": hint}
     return Result(name, section, **finding)
@@ -85,16 +88,19 @@ def open_subject(file: Path, seed: int, flags: tuple[str, ...] = ()) -> Subject:
     missing += [" or ".join(RETURNS)] * (not any(name in names for name in RETURNS))
     missing += ["a function named ..._loss"] * (not any(name.endswith("_loss") for name in names))
     missing = ", ".join(missing)
-    check(not missing, f"{file} has no {missing}: keep the sections of algos/ to be probed")
+    check(
+        not missing,
+        f"{file} has no {missing}. The probe calls these functions by name: keep the names of the file in algos/",
+    )
     if flags:
         plain, given = (vars(parse(subject.module.Args, file, [*words])) for words in ((), flags))
         subject.defaults = {name: value for name, value in given.items() if value != plain[name]}
-        del subject.module  # to be loaded again, with these
+        del subject.module  # it is loaded again with these flags
     return subject
 
 
 def run_all(subject: Subject, names: list[str]) -> list[Result]:
-    """The checks in turn. Where the file does not even train, nothing else is asked."""
+    """Run the checks in order. If the file does not train, no other check runs."""
     results = []
     for number, name in enumerate(names):
         if sys.stderr.isatty():
@@ -105,7 +111,7 @@ def run_all(subject: Subject, names: list[str]) -> list[Result]:
         results.append(result)
         if name == "trains" and result.verdict != "passes":
             break
-        if not name.startswith("learns-"):  # what the learned ones make of a failure depends on it
+        if not name.startswith("learns-"):  # the learned checks judge a failure by these
             subject.suspect |= result.verdict == "broken"
             subject.unusual |= result.verdict in ("differs", "could not check")
     if sys.stderr.isatty():
@@ -114,7 +120,8 @@ def run_all(subject: Subject, names: list[str]) -> list[Result]:
 
 
 def explain(results: list[Result]) -> None:
-    """Notes where a failure follows from one further up, exact before learned, first before later."""
+    """Mark failures that follow from another one: exact checks explain learned ones, and earlier checks explain later
+    ones."""
     failed = [result for result in results if result.verdict != "passes"]
     exact = [r.check for r in failed if r.verdict == "broken" and not r.check.startswith("learns-")]
     unable = {}  # one error can stop several checks
@@ -134,7 +141,7 @@ def explain(results: list[Result]) -> None:
         cause = by_name.get(result.explained_by)
         while cause and cause.explained_by and by_name[cause.explained_by].verdict == cause.verdict:
             cause = by_name[cause.explained_by]
-            result.explained_by = cause.check  # the first of a chain is the one that is shown
+            result.explained_by = cause.check  # of a chain of causes, show the first
 
 
 def names_of(results: list[Result]) -> list[str]:
@@ -142,7 +149,7 @@ def names_of(results: list[Result]) -> list[str]:
 
 
 def report(file: Path, results: list[Result]) -> str:
-    """The verdict, then what is wrong, the most likely cause first, then all checks."""
+    """The overall verdict, then each finding with the most likely cause first, then a line for each check."""
     groups = {verdict: [r for r in results if r.verdict == verdict] for verdict in VERDICTS}
     number = {verdict: len(group) for verdict, group in groups.items()}
     number["could not check"] = len({r.measured for r in groups["could not check"]})
@@ -160,13 +167,13 @@ def report(file: Path, results: list[Result]) -> str:
             lines += [
                 "",
                 f"{verdict}: {result.section}, {result.check}"
-                + " (most likely the cause)" * (first and len(own) > 1),
+                + " (the most likely cause)" * (first and len(own) > 1),
             ]
             lines += [f"    {result.hint}"] * bool(result.hint)
             found = f"    measured {result.measured}; expected {result.expected}"
             lines.append(found if result.expected else f"    {result.measured}")
             same = [r.check for r in groups[verdict] if r.explained_by == result.check]
-            lines += [f"    explains as well: {', '.join(same)}"] * bool(same)
+            lines += [f"    may also explain: {', '.join(same)}"] * bool(same)
     lines.append("")
     for result in results:
         lines.append(f"{result.verdict:16}{result.check:34}{result.measured}")
@@ -179,13 +186,13 @@ def by_verdict(results: list[Result], name: str) -> str:
 
 def main(options: Options) -> int:
     unknown = " ".join(name for name in options.only if name not in CHECKS)
-    check(not unknown, f"--only {unknown}: no such check; --list shows them")
-    check(0 <= options.seed < 2**30, f"--seed {options.seed}: give one from 0 to 2**30 - 1")
+    check(not unknown, f"--only {unknown}: unknown check. --list shows the names")
+    check(0 <= options.seed < 2**30, f"--seed {options.seed} must be between 0 and 2**30 - 1")
     subject, started = open_subject(options.file, options.seed, options.flags), time.time()
-    trained = run_check(subject, "trains")  # only then its kind is known
+    trained = run_check(subject, "trains")  # the kinds of the file are known after a run
     names = [name for name in CHECKS if subject.applies(name)]
     foreign = " ".join(name for name in options.only if name not in names)
-    wrong = f"--only {foreign}: not for a file such as {options.file}; --list shows those that are"
+    wrong = f"--only {foreign}: does not apply to {options.file}. --list shows the checks that do"
     check(not foreign or trained.verdict != "passes", wrong)
     names = [name for name in names if name in (options.only or names)]
     if options.exact:
@@ -196,7 +203,7 @@ def main(options: Options) -> int:
             print(f"{name:34}{CHECKS[name].section:16}{about}")
         return 0
     results = [trained] if trained.verdict != "passes" else run_all(subject, names)
-    check(results, f"{options.file} has nothing that --only {' '.join(options.only)} looks at")
+    check(results, f"{options.file} has nothing that --only {' '.join(options.only)} applies to")
     explain(results)
     if options.json:
         print(json.dumps([asdict(result) for result in results], indent=2))
@@ -212,7 +219,7 @@ if __name__ == "__main__":
     try:
         status = main(tyro.cli(Options, description=__doc__))
         sys.stdout.flush()
-    except BrokenPipeError:  # in front of head
+    except BrokenPipeError:  # e.g. in a pipe to head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1
     sys.exit(status)

@@ -1,6 +1,6 @@
-"""scripts/probe.py: it leaves right modifications alone, ranks what it finds, and says so when a file is none of ours.
+"""scripts/probe.py accepts correct modifications, ranks its findings, and reports files that it cannot check.
 
-tests/mutations holds the mistakes that it must catch; changes.txt the right modifications that it must not."""
+tests/mutations lists the mistakes that it must find, and changes.txt the correct modifications that it must accept."""
 
 import inspect
 import json
@@ -28,7 +28,7 @@ def run_probe(*flags, cwd) -> tuple[int, str, str]:
 
 @pytest.fixture
 def probed(tmp_path, monkeypatch, capsys):
-    """run_probe in this process and in tmp_path, without the seconds of a start."""
+    """run_probe in this process and in tmp_path, without the seconds that a new process needs."""
 
     def call(*flags) -> tuple[int, str, str]:
         monkeypatch.chdir(tmp_path)
@@ -49,13 +49,13 @@ def edited(name: str, *changes: tuple[str, str, str]) -> str:
 
 
 def test_a_chain_of_failures_is_shown_by_its_first():
-    """Would break: a failed check that the report names nowhere, because what explains it is explained itself."""
+    """Would break: a failed check that the report omits, because its cause is explained by another check."""
     chain = ["conjugate-gradient", "natural-gradient", "trust-region"]
     assert chain[0] in probe.CHECKS[chain[1]].follows and chain[1] in probe.CHECKS[chain[2]].follows
     found = [probe.Result(name, "update", "broken", "1", "2", "") for name in chain]
     probe.explain(found)
     text = probe.report(Path("x.py"), found)
-    assert "broken: " in text and f"explains as well: {chain[1]}, {chain[2]}" in text
+    assert "broken: " in text and f"may also explain: {chain[1]}, {chain[2]}" in text
     found = [probe.Result(name, "update", "broken", "1", "2", "") for name in chain]
     found[1].verdict = "differs"
     probe.explain(found)
@@ -79,8 +79,7 @@ CHANGES = edits.read(edits.CHANGES)
 @pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change["name"])
 def test_right_modification_is_not_called_broken(change, tmp_path):
-    """Would break: a check that takes the published algorithm for the only right one, or the
-    probe's own assumptions for the file's."""
+    """Would break: a check that accepts only the published algorithm, or that relies on assumptions of the probe."""
     text = script(change["file"]).read_text()
     (tmp_path / "changed.py").write_text(edits.apply(text, change["edits"]))
     results = findings(tmp_path / "changed.py")
@@ -90,19 +89,19 @@ def test_right_modification_is_not_called_broken(change, tmp_path):
 
 
 def test_question(probed, tmp_path):
-    """Would break: a modification that is passed over in silence, or that fails without --strict."""
+    """Would break: a modification that is not reported, or that fails without --strict."""
     adam = "train", "optim.Adam(", "optim.AdamW("
     decay = "train", "eps=1e-5", "weight_decay=0.01"
     (tmp_path / "mine.py").write_text(edited("ppo_continuous", adam, decay))
     status, out, err = probed("mine.py", "--only", "optimiser", "gae")
     assert (status, err) == (0, "")
     assert out.startswith("mine.py: differs (1 differs, 1 passes)")
-    assert "the optimiser is AdamW with weight decay 0.01; is that what you meant?" in out
+    assert "the optimiser is AdamW with weight decay 0.01; is this intended?" in out
     assert probed("mine.py", "--only", "optimiser", "--strict")[0] == 1
 
 
 def test_most_likely_cause_comes_first(probed, tmp_path):
-    """Would break: a list in the order of the checks alone, consequences shown as causes, text cut off."""
+    """Would break: findings in the order of the checks alone, consequences shown as causes, truncated text."""
     text = edited("ppo_continuous", ("compute_gae", "1 - dones", "1 - 0 * dones"))
     (tmp_path / "wrong.py").write_text(text)
     only = ("gae", "seeds", "learns-delayed-reward")
@@ -110,9 +109,12 @@ def test_most_likely_cause_comes_first(probed, tmp_path):
     lines = out.splitlines()
     assert status == 1 and lines[0].startswith("wrong.py: broken (")
     assert lines[2].startswith("broken: compute_gae, gae")
-    assert lines[3].strip() == "the recursion runs on over the ends of episodes: no mask of `done`"
+    assert (
+        lines[3].strip()
+        == "the recursion continues across episode boundaries: the mask `(1 - dones)` is missing"
+    )
     assert "broken: " not in "\n".join(lines[4:]), (
-        "a learned failure is no cause beside an exact one"
+        "a learned check is not a cause if an exact check fails"
     )
     status, out, _ = probed("wrong.py", "--only", "gae", "--json")
     keys = ["check", "expected", "explained_by", "hint", "measured", "section", "verdict"]
@@ -120,7 +122,7 @@ def test_most_likely_cause_comes_first(probed, tmp_path):
 
 
 def test_check_that_raises(probed, tmp_path):
-    """Would break: an error of the probe's shown as the file's, or with a hint for something else."""
+    """Would break: an error of the probe shown as one of the file, or with an unrelated hint."""
     head, start, body = script("ppo_continuous").read_text().partition("def compute_gae(")
     text = head + start + body.replace("rewards", "r_", 1).replace("len(rewards)", "len(r_)", 1)
     text = text.replace("deltas = rewards +", "deltas = r_ +")
@@ -131,11 +133,11 @@ def test_check_that_raises(probed, tmp_path):
 
 
 def test_learned_check_of_its_mistake(tmp_path):
-    """Would break: a learned check that its own mistake passes."""
+    """Would break: a learned check that passes with the mistake that it is for."""
     mistake = "train", "terminated if args.bootstrap_truncation else done", "done"
     (tmp_path / "wrong.py").write_text(edited("ppo_continuous", mistake))
     subject = probe.open_subject(tmp_path / "wrong.py", seed=1)
-    subject.suspect = True  # no need to try whether it is only slow
+    subject.suspect = True  # skip the longer trials for slow learners
     assert probe.run_check(subject, "trains").verdict == "passes"
     assert probe.run_check(subject, "learns-endless-value").verdict == "broken"
 
@@ -146,8 +148,8 @@ def test_learned_check_of_its_mistake(tmp_path):
         (None, [], "wrong.py does not exist"),
         ("import nothing_of_this_name", [], "cannot be imported (ModuleNotFoundError"),
         ("x = 1", [], "compute_gae or n_step_returns or compute_returns or td_target"),
-        ("x = 1", ["--only", "gea"], "--only gea: no such check; --list shows them"),
-        ("x = 1", ["--seed", "-1"], "--seed -1: give one from 0 to 2**30 - 1"),
+        ("x = 1", ["--only", "gea"], "--only gea: unknown check. --list shows the names"),
+        ("x = 1", ["--seed", "-1"], "--seed -1 must be between 0 and 2**30 - 1"),
     ],
 )
 def test_bad_input(text, flags, words, tmp_path):
@@ -166,7 +168,7 @@ def test_flags_of_the_file(probed, tmp_path):
     flags = "mine.py", "--only", "observation-statistics"
     assert probed(*flags)[0] == 0
     status, out, _ = probed(*flags, "--", "--frozen")
-    assert status == 1 and "the normaliser is not updated any more" in out
+    assert status == 1 and "the normaliser is no longer updated" in out
     for words in (["--freezing"], ["--gamma", "2"]):
         status, out, err = probed(*flags, "--", *words)
         assert (status, out, len(err.splitlines())) == (2, "", 1)
@@ -177,14 +179,14 @@ def test_flags_of_the_file(probed, tmp_path):
     ("name", "words"), [("", "is a folder"), ("text.md", "is not a Python file")]
 )
 def test_what_is_no_python_file(name, words, probed, tmp_path):
-    """Would break: a folder that "does not exist", an error of importlib."""
+    """Would break: a folder reported as missing, or an error of importlib."""
     (tmp_path / "text.md").touch()
     status, out, err = probed(tmp_path / name)
     assert (status, out, len(err.splitlines())) == (2, "", 1) and words in err
 
 
 def test_file_that_does_not_run(probed, tmp_path):
-    """Would break: forty failures in place of the one that matters."""
+    """Would break: forty failures instead of the one that matters."""
     start = "torch.set_num_threads("
     text = edited("ppo_continuous", ("train", start, f"1 / 0\n{start}"))
     (tmp_path / "wrong.py").write_text(text)
@@ -193,11 +195,11 @@ def test_file_that_does_not_run(probed, tmp_path):
 
 
 def test_check_of_another_kind(probed):
-    """Would break: a check that is silently left out, or run on a file that it does not fit."""
+    """Would break: a check that is silently skipped, or that runs on a file that it does not apply to."""
     status, out, err = probed(script("dqn"), "--only", "gae")
-    assert (status, out) == (2, "") and "--only gae: not for a file such as" in err
+    assert (status, out) == (2, "") and "--only gae: does not apply to" in err
     status, out, err = probed(script("dqn_atari"), "--only", "best-model")
-    words = "has nothing that --only best-model looks at"
+    words = "has nothing that --only best-model applies to"
     assert (status, out, len(err.splitlines())) == (2, "", 1) and words in err
     _, out, _ = probed(script("dqn"), "--list")
     names = {line.split()[0] for line in out.splitlines()}
@@ -206,7 +208,7 @@ def test_check_of_another_kind(probed):
 
 
 def test_page_names_every_check():
-    """Would break: docs/probe-checks.md left behind by the checks or the kinds of files."""
+    """Would break: docs/probe-checks.md that no longer matches the checks or the kinds of files."""
     page = (ROOT / "docs" / "probe-checks.md").read_text()
     rows = []
     for name, check in probe.CHECKS.items():
@@ -233,7 +235,7 @@ def played(envs, steps: int) -> list[tuple]:
 
 
 def test_games_are_like_atari():
-    """Would break: checks on games in pictures that differ from ale-py's in what the algorithms rely on."""
+    """Would break: checks on image games that differ from ale-py's in what the algorithms rely on."""
     real = AtariVectorEnv(
         game="breakout", num_envs=2, reward_clipping=False, max_num_frames_per_episode=60
     )
@@ -245,7 +247,7 @@ def test_games_are_like_atari():
         assert rows[0][4] == [True, True, True, False]
         ends = [k for k, row in enumerate(rows[:-1]) if row[1] or row[2]]
         assert len(ends) > 2
-        for k in ends:  # the row after an end is a reset row
+        for k in ends:  # the step after the end of an episode is an autoreset step
             assert rows[k][4] == [False] * 4 or k < 3
             assert rows[k + 1][:5] == (0.0, False, False, lives, [True, True, True, False])
     parameters = inspect.signature(AtariVectorEnv).parameters

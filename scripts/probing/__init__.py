@@ -1,5 +1,5 @@
-"""The checks of scripts/probe.py: environments, the file under test and a traced run of it, and the checks themselves,
-in the order in which they stand in CHECKS: a failure far down is often the consequence of one further up."""
+"""The checks of scripts/probe.py, with their environments, the file under test and a traced run of it. CHECKS is
+ordered: a failure is often the consequence of an earlier one."""
 
 # isort: off
 from probing.subject import CHECKS  # noqa: F401

@@ -1,4 +1,4 @@
-"""Ray without Ray, for files whose environments live in its actors: here these are objects of this process."""
+"""A replacement for Ray, for files whose environments live in Ray actors: the actors are objects of this process."""
 
 import contextlib
 import copy
@@ -10,11 +10,11 @@ import torch
 
 
 class Died(Exception):
-    """What an environment raises where its actor's process would be killed."""
+    """Raised by an environment where its actor's process would be killed."""
 
 
 class Actors:
-    """Stands in for the module ray: a call of an actor is over when it returns; one that dies is made again."""
+    """Replaces the module ray. A call of an actor has finished when it returns; an actor that dies is created again."""
 
     def init(self, *args, **options) -> None:
         pass
@@ -53,7 +53,7 @@ class Actor:
 
 @contextlib.contextmanager
 def actors_here():
-    """What imports ray in here gets Actors; signals are left as they were found."""
+    """Within this context `import ray` gives Actors. Signal handlers are restored afterwards."""
     ray, handler = sys.modules.get("ray"), signal.getsignal(signal.SIGTERM)
     sys.modules["ray"] = Actors()
     try:

@@ -1,4 +1,5 @@
-"""Exact checks of observations that are scaled at random: RAD learns on them, DrAC must not mind them."""
+"""Exact checks of random amplitude scaling of observations, in RAD (trains on scaled observations) and DrAC (keeps its
+outputs unchanged under scaling)."""
 
 import copy
 
@@ -26,11 +27,12 @@ from probing.subject import (
 
 LOW, HIGH = 0.5, 1.5
 WIDE = {"amplitude_low": LOW, "amplitude_high": HIGH}
-HALF = {"amplitude_low": 0.5, "amplitude_high": 0.5}  # nothing is left to chance
+HALF = {"amplitude_low": 0.5, "amplitude_high": 0.5}  # a fixed factor: nothing is random
 
 
 def judge_factors(groups: list, of: str) -> Finding:
-    """The factors of the rows of each rollout or minibatch: uniform between LOW and HIGH, each of its own."""
+    """The factors of the samples of each rollout or minibatch are uniform between LOW and HIGH, and independent for
+    each sample."""
     factors = np.concatenate(groups)
     middle, spread = (LOW + HIGH) / 2, (HIGH - LOW) / 12**0.5
     measured = (
@@ -40,9 +42,9 @@ def judge_factors(groups: list, of: str) -> Finding:
     if np.ptp(factors) < 1e-3:
         return differs(measured, expected, "all observations have the same factor")
     if any(np.ptp(group) < 1e-3 for group in groups):
-        return broken(measured, expected, f"one factor serves a whole {of}")
+        return broken(measured, expected, f"one factor is used for a whole {of}")
     if len(np.unique(factors.round(4))) < 0.8 * len(factors):
-        return differs(measured, expected, f"the factors of one {of} come again in another")
+        return differs(measured, expected, f"the factors of one {of} are reused in another")
     off = abs(factors.mean() - middle) > 5 * spread / len(factors) ** 0.5
     off |= abs(factors.std() / spread - 1) > 0.2
     if off or factors.min() < LOW - 1e-3 or factors.max() > HIGH + 1e-3:
@@ -56,7 +58,8 @@ def judge_factors(groups: list, of: str) -> Finding:
 
 @check("train", of="continuous rad", follows="first-ratio")
 def scaled_ratio(subject: Subject) -> Finding:
-    """With factors between 0.5 and 1.5 the ratio is 1 in the first minibatch: the update sees what the policy saw."""
+    """With factors between 0.5 and 1.5 the ratio in the first minibatch is 1: the update uses the same scaled
+    observations as the rollout."""
     worst = 0.0
     for record in Trace(subject, **WIDE).updates:
         mb = record["minibatches"][0]
@@ -64,20 +67,20 @@ def scaled_ratio(subject: Subject) -> Finding:
     measured, expected = f"ratio 1 +- {worst:.1e}", "1 +- 1e-03"
     if worst < 1e-3:
         return passes(measured, expected)
-    mistake = "the policy acted on other factors than those that the update sees, or on none"
+    mistake = "the update uses other factors than the rollout, or the rollout uses none"
     return broken(measured, expected, mistake)
 
 
 @check("train", of="continuous rad", follows="scaled-ratio reset-rows")
 def amplitudes(subject: Subject) -> Finding:
-    """With factors between 0.5 and 1.5: a row of the batch is the standardised observation times one number, which is
-    uniform in between, of its own, and drawn anew in each rollout."""
+    """With factors between 0.5 and 1.5 each sample in the batch is the standardised observation times a factor. The
+    factors are uniform, independent for each sample, and new in each rollout."""
     trace, groups, lost, total = Trace(subject, **WIDE), [], 0, 0
 
     def unit(rows: np.ndarray) -> np.ndarray:
         return rows / np.linalg.norm(rows, axis=1, keepdims=True).clip(1e-9)
 
-    # in the first rollout, before there are statistics, some observations lie in the same direction
+    # skip the first rollout: without statistics, some observations have the same direction
     for record, expected in list(zip(trace.updates, trace.expected))[1:]:
         ours, plain = sketch(trace.batch(record)["x"]), expected["x"]
         places = nearest(unit(plain), unit(ours))
@@ -86,19 +89,22 @@ def amplitudes(subject: Subject) -> Finding:
         lengths = np.linalg.norm(ours[places[here]], axis=1)
         groups.append(lengths / np.linalg.norm(plain[here], axis=1).clip(1e-9))
     if lost > 0.02 * total:
-        question = "a row is not the standardised observation times one number"
-        return differs(f"{lost} of {total} rows have another direction", "none", question)
+        question = "a sample is not the standardised observation times a factor"
+        return differs(f"{lost} of {total} samples have another direction", "none", question)
     return judge_factors(groups, "rollout")
 
 
 @check("train", of="bootstrap continuous rad", follows="gae-inputs scaled-ratio")
 def scaled_values(subject: Subject) -> Finding:
-    """With a factor of 0.5: the values of the whole rollout and of the state after it are those of halved x."""
+    """With a factor of 0.5 the values of the whole rollout and of the state after it are those of halved
+    observations."""
     trace = Trace(subject, **HALF)
     cases = {name: [] for name in ("ours", "right", "plain", "last")}
     for (call, _), truth, record in zip(trace.returns, trace.truth, trace.updates):
         if "values" not in call.arguments:
-            raise Unable(f"{subject.returns_name} takes {', '.join(call.arguments)}")
+            raise Unable(
+                f"{subject.returns_name} takes {', '.join(call.arguments)}: keep the original names"
+            )
         both = np.concatenate([truth["obs"], truth["next_obs"][-1:]])
         x, valid = subject.seen(record["agent"], both), truth["valid"]
         with torch.no_grad():
@@ -112,18 +118,18 @@ def scaled_values(subject: Subject) -> Finding:
             cases[name].append(values[edge])
     ours, right, plain, last = (np.concatenate(cases[name]) for name in cases)
     choices = {
-        "the values are those of plain observations": plain,
-        "the value after the rollout is that of a plain observation": last,
+        "the values are those of unscaled observations": plain,
+        "the value after the rollout is that of an unscaled observation": last,
     }
     return compare(ours, right, {}, choices, "the values are not those of scaled observations")
 
 
-# ---- both
+# ---- RAD and DrAC
 
 
 @check("evaluate", of="amplitude continuous", follows="evaluation-returns observation-statistics")
 def plain_elsewhere(subject: Subject) -> Finding:
-    """With a factor of 0.5: statistics and evaluation are of plain observations, and so is DrAC's batch."""
+    """With a factor of 0.5 the statistics, the evaluation and DrAC's PPO loss use unscaled observations."""
     trace, seen = Trace(subject, **HALF), []
     agent, played = trace.evaluations[-1][1], []
     for env in trace.eval_envs:
@@ -132,8 +138,8 @@ def plain_elsewhere(subject: Subject) -> Finding:
     ours = np.stack([row["action"] for row in played])
     with torch.no_grad():
         plain, half = (agent.to_env(agent.actor_mean(f * x)) for f in (1, 0.5))
-    mistakes = {"the evaluation shows scaled observations": half}
-    question = "the actions of the evaluation are not the policy's mode"
+    mistakes = {"the evaluation uses scaled observations": half}
+    question = "the actions of the evaluation are not deterministic (the policy's mode)"
     findings = [compare(ours, plain, mistakes, {}, question)]
     if hasattr(agent, "obs_rms"):
         means = {name: [] for name in ("ours", "right")}
@@ -143,13 +149,15 @@ def plain_elsewhere(subject: Subject) -> Finding:
                 means["right"].append(np.concatenate(seen).mean(0))
             seen.append(truth["obs"][truth["valid"]])
         ours, right = (np.stack(means[name]) for name in means)
-        mistakes = {"the normaliser takes in scaled observations": right / 2}
-        question = "the normaliser's mean is not that of all observations"
+        mistakes = {"scaled observations enter the normaliser's statistics": right / 2}
+        question = "the normaliser's mean is not that of all observations so far"
         findings.append(compare(ours, right, mistakes, {}, question))
     for record, expected in zip(trace.updates, trace.expected):
         rows = sketch(trace.batch(record)["x"])
         if "drac" in subject.kinds and (nearest(expected["x"], rows) < 0).any():
-            findings.append(broken("other rows", "plain ones", "PPO's loss sees scaled rows"))
+            findings.append(
+                broken("scaled observations", "unscaled", "the PPO loss uses scaled observations")
+            )
     findings.sort(key=lambda finding: finding.verdict == "passes")
     return findings[0]
 
@@ -158,13 +166,13 @@ def plain_elsewhere(subject: Subject) -> Finding:
 
 
 class Once:
-    """update called again with an agent of the probe's and a loss whose own slopes are 0: what the networks were given
-    beside each minibatch, and the gradient of the first step."""
+    """Call update again with the probe's own agent and a PPO loss whose derivatives are 0. Record the inputs of the
+    networks for each minibatch, and the gradient of the first step."""
 
     def __init__(self, subject: Subject, **flags):
         call = copy.deepcopy(subject.trace.update_call)
         if call is None or not {"agent", "args", "batch", "loss_fn"} <= set(call):
-            raise Unable("update takes no agent, args, batch and loss_fn")
+            raise Unable("update has no arguments agent, args, batch and loss_fn")
         agent, args, loss_fn = call["agent"], call["args"], call["loss_fn"]
         if not (hasattr(agent, "actor_mean") and hasattr(agent, "critic")):
             raise Unable("the agent has no actor_mean and critic")
@@ -198,13 +206,13 @@ class Once:
         finally:
             handle.remove()
         if not self.minibatches or self.gradient is None:
-            raise Unable("update does not call its loss_fn, or makes no step")
+            raise Unable("update does not call its loss_fn, or makes no optimiser step")
 
 
 @check("update", of="continuous drac", follows="density clipping value-loss")
 def augmentation_loss(subject: Subject) -> Finding:
-    """With a factor of 0.5, --aug-coef 3 and nothing else in the loss: the gradient of 3 times the KL of pi(x) and
-    pi(x / 2) plus (V(x) - V(x / 2))^2, in float64, where none flows into pi(x) and V(x)."""
+    """With a factor of 0.5, --aug-coef 3 and no other loss: the gradient is that of 3 times the sum of KL[pi(x) || pi(x
+    / 2)] and (V(x) - V(x / 2))^2 in float64, where no gradient flows into pi(x) and V(x)."""
     once, agent = Once(subject, aug_coef=3.0, update_epochs=1, **HALF), subject.agent().double()
     x, std = once.minibatches[0].double(), agent.actor_logstd.exp()
     mean, value, scaled, scaled_value = (
@@ -228,35 +236,41 @@ def augmentation_loss(subject: Subject) -> Finding:
     right = by(kl, square)
     size = right.abs().max()
     mistakes = {
-        "the sign: it pays to depend on the scale": -right,
-        "the plain side follows the scaled one": by(swapped, (value - scaled_value.detach()) ** 2),
+        "the sign is wrong: differences between scaled and unscaled outputs are rewarded": -right,
+        "the gradient flows into the unscaled outputs instead of the scaled ones": by(
+            swapped, (value - scaled_value.detach()) ** 2
+        ),
     }
     choices = {
-        "a gradient flows into pi(x) as well": by(both, square),
-        "a gradient flows into V(x) as well": by(kl, moved),
-        "a gradient flows into the plain side as well": by(both, moved),
+        "a gradient also flows into pi(x)": by(both, square),
+        "a gradient also flows into V(x)": by(kl, moved),
+        "a gradient also flows into pi(x) and V(x)": by(both, moved),
         "the KL is KL[pi(f(x)) || pi(x)]": by(back, square),
         "the KL is averaged over action dimensions": by(kl.mean(-1), square),
-        "the square of the values is halved": by(kl, square / 2),
-        "the values are left out": by(kl, 0 * square),
-        "the policy is left out": by(0 * kl, square),
+        "the squared difference of the values is halved": by(kl, square / 2),
+        "the values are missing": by(kl, 0 * square),
+        "the policy is missing": by(0 * kl, square),
     }
     ours = once.gradient
     if ours.abs().max() < 1e-9 * size:
-        return broken("no gradient", "one", "the term does not reach the loss")
+        return broken("no gradient", "a gradient", "the augmentation term is not in the loss")
     cases = [{text: other / size for text, other in part.items()} for part in (mistakes, choices)]
-    question = "the term is not that of the paper"
+    question = "the augmentation term is not that of the DrAC paper"
     finding = compare(ours / size, right / size, *cases, question)
     factor = float(ours @ right / (right @ right))
     if finding.verdict == "differs" and float(torch.cosine_similarity(ours, right, 0)) > 0.9999:
-        return differs(f"{factor:.3g} times", "1", f"the term has {factor:.3g} times --aug-coef")
+        return differs(
+            f"{factor:.3g} times",
+            "1",
+            f"the augmentation term has {factor:.3g} times the weight --aug-coef",
+        )
     return finding
 
 
 @check("update", of="continuous drac", follows="augmentation-loss")
 def augmentation_draws(subject: Subject) -> Finding:
-    """With factors between 0.5 and 1.5: the value network is given each minibatch once more, its rows times one number
-    each, which is uniform in between, of its own, and drawn anew in each minibatch."""
+    """With factors between 0.5 and 1.5 the critic also receives each minibatch with every sample multiplied by a
+    factor. The factors are uniform, independent for each sample, and new in each minibatch."""
     once = Once(subject, num_minibatches=2, update_epochs=4, **WIDE)
     groups, off = [], 0.0
     for k, given in once.inputs:
@@ -268,8 +282,10 @@ def augmentation_draws(subject: Subject) -> Finding:
         off = max(off, largest(given[far], factors[:, None] * x[far]))
         groups.append(factors.numpy())
     if not groups:
-        return differs("no scaled rows", "some", "the networks see plain observations only")
+        return differs(
+            "no scaled observations", "some", "the networks receive unscaled observations only"
+        )
     if off > 1e-3:
-        question = "a row of f(x) is not that of x times one number"
+        question = "a scaled sample is not the sample times a factor"
         return differs(f"error {off:.1e}", "below 1e-03", question)
     return judge_factors(groups, "minibatch")

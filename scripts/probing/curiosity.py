@@ -1,4 +1,4 @@
-"""Exact checks of files that pay a bonus for what is new: how it is made, what it is worth, and what learns from it."""
+"""Exact checks of intrinsic rewards (RND and ICM): how they are computed, their returns, and what learns from them."""
 
 import numpy as np
 import torch
@@ -19,18 +19,19 @@ from probing.subject import (
     reference_gae,
 )
 
-FLAGS = {"int_coef": 0.7, "ext_coef": 1.6, "int_gamma": 0.6}  # of the runs here; none is a default
+# Flags of the runs in this file; none is a default.
+FLAGS = {"int_coef": 0.7, "ext_coef": 1.6, "int_gamma": 0.6}
 
 
 def curious_trace(subject: Subject) -> Trace:
-    """The same run for all checks here, made once."""
+    """One run that all checks of this file share."""
     if not hasattr(subject, "curious"):
         subject.curious = Trace(subject, **FLAGS)
     return subject.curious
 
 
 def part(agent, *names: str) -> list:
-    """Parts of the agent, if it has them all."""
+    """Parts of the agent; raises Unable if one is missing."""
     missing = ", ".join(name for name in names if not hasattr(agent, name))
     if missing:
         raise Unable(f"the agent has no {missing}")
@@ -38,14 +39,14 @@ def part(agent, *names: str) -> list:
 
 
 def bonus_again(agent, x, action, next_x) -> torch.Tensor:
-    """What the file's agent says of steps x, action -> next_x."""
+    """The intrinsic reward that the file's agent gives for steps x, action -> next_x."""
     if hasattr(agent, "get_errors"):
         return agent.get_errors(x, action, next_x)[0]
     return intrinsic_reward(agent)(next_x)
 
 
 def intrinsic_reward(agent):
-    """The method, under the name that it has now or had before."""
+    """The method that computes the intrinsic reward, under its current or its former name."""
     name = "get_bonus" if hasattr(agent, "get_bonus") else "get_intrinsic_reward"
     return part(agent, name)[0]
 
@@ -61,9 +62,9 @@ def random_network(subject: Subject) -> Finding:
         finding = compare(
             intrinsic_reward(agent)(next_x),
             error.square().mean(-1),
-            {"the bonus is the difference, not its square": error.mean(-1)},
-            {"the squares are summed": error.square().sum(-1)},
-            "the bonus is not the predictor's squared error",
+            {"the intrinsic reward is the difference instead of its square": error.mean(-1)},
+            {"the squares are summed instead of averaged": error.square().sum(-1)},
+            "the intrinsic reward is not the predictor's mean squared error",
         )
     if finding.verdict != "passes":
         return finding
@@ -76,15 +77,22 @@ def random_network(subject: Subject) -> Finding:
         )
     ]
     if "random_net" in moved:
-        return broken("it moved", "fixed", "the random network is trained towards the predictor")
+        return broken(
+            "the random network changed",
+            "fixed",
+            "the random network is trained towards the predictor",
+        )
     if not moved:
-        return broken("nothing moved", "the predictor", "the predictor never learns")
+        return broken(
+            "no network changed", "the predictor changes", "the predictor is never trained"
+        )
     return finding
 
 
 @check("Agent", of="icm")
 def curiosity_models(subject: Subject) -> Finding:
-    """get_errors: that of the forward model, half the squared distance of features, and that of the inverse one."""
+    """get_errors returns the error of the forward model (half the squared distance of the features) and that of the
+    inverse model."""
     agent, steps = subject.agent().double(), Minibatch(subject, 32).batch
     encoder, inverse, forward, errors = part(
         agent, "encoder", "inverse_model", "forward_model", "get_errors"
@@ -106,47 +114,65 @@ def curiosity_models(subject: Subject) -> Finding:
             forecast = forward(torch.cat([here, played], -1))
             distance[name] = (forecast - there).square()
         right = 0.5 * distance[""].sum(-1)
-        choices = {"the squares are averaged, or not halved": 2 * right}
-        choices |= {"the squares are averaged, or not halved ": 2 * right / distance[""].shape[-1]}
+        choices = {"the squared distance is not halved": 2 * right}
+        choices |= {
+            "the squares are averaged instead of summed and halved": 2
+            * right
+            / distance[""].shape[-1]
+        }
         if "unclipped" in distance:
-            text = "the forward model gets the unclipped action, which nobody played"
+            text = "the forward model receives the unclipped action, which the environment never received"
             choices[text] = 0.5 * distance["unclipped"].sum(-1)
         mistakes = {"the two errors are swapped": inverse_error}
         finding = compare(
-            ours[0], right, mistakes, choices, "the bonus is not the forward model's error"
+            ours[0],
+            right,
+            mistakes,
+            choices,
+            "the intrinsic reward is not the forward model's error",
         )
         if finding.verdict != "passes":
             return finding
         return compare(
-            ours[1], inverse_error, {}, {}, "the inverse model's error is not that of the action"
+            ours[1],
+            inverse_error,
+            {},
+            {},
+            "the error of the inverse model is not that of the action",
         )
 
 
 @check("train", of="curiosity", follows="random-network curiosity-models")
 def bonus_returns(subject: Subject) -> Finding:
-    """The targets of the bonus values, in float64: the discounted, scaled bonus, across the ends of episodes, nothing
-    for reset rows, which are worth what comes after them."""
+    """The targets of the intrinsic critic in float64: discounted, scaled intrinsic rewards, which continue across
+    episode boundaries. Autoreset steps have no intrinsic reward; their value is the discounted value of the next
+    state."""
     trace = curious_trace(subject)
     args, traces, rows = trace.args, {}, []
     stay = lambda values, valid: values  # noqa: E731
-    ways = {  # the row that the bonus is of, what is left out of it, gamma, the ends
+    ways = {  # (1 for the next observation, the mask of autoreset steps, gamma, whether episodes end the returns)
         "right": (1, np.multiply, args.int_gamma, False),
-        "the bonus is that of the observation before the action": (
+        "the intrinsic reward is that of the observation before the action": (
             0,
             np.multiply,
             args.int_gamma,
             False,
         ),
-        "a bonus is paid for reset rows, which nobody played": (1, stay, args.int_gamma, False),
-        "the discount is --gamma, not --int-gamma": (1, np.multiply, args.gamma, False),
-        "the returns of the bonus end with the episode": (1, np.multiply, args.int_gamma, True),
+        "autoreset steps have an intrinsic reward, although the agent did not act in them": (
+            1,
+            stay,
+            args.int_gamma,
+            False,
+        ),
+        "the discount is --gamma instead of --int-gamma": (1, np.multiply, args.gamma, False),
+        "the intrinsic returns stop at episode boundaries": (1, np.multiply, args.int_gamma, True),
     }
-    untaught = "a reset row has the value of the last observation, which no update teaches"
+    untaught = "an autoreset step uses the value of the last observation, which no update trains"
     ours, so_far = [], ([], [])  # observations before and after the actions, for the statistics
     results = {name: [] for name in (*ways, "unscaled", untaught)}
     for batch, _, here, record, truth in found_rows(trace):
         if "int_target" not in batch:
-            raise Unable("the loss takes no int_target")
+            raise Unable("the loss takes no argument int_target")
         agent, valid = record["agent"], truth["valid"]
         states = np.concatenate([truth["obs"], truth["next_obs"][-1:]])
         rms = getattr(agent, "seen_rms", None)
@@ -156,7 +182,7 @@ def bonus_returns(subject: Subject) -> Finding:
             whole = np.asarray(seen, np.float64)
             mean, var = whole.mean(0), whole.var(0)
             if rms and max(largest(rms.mean, mean), largest(rms.var, var)) < 1e-5:
-                own = rms.mean.numpy(), rms.var.numpy()  # float32, and so are the bonuses
+                own = rms.mean.numpy(), rms.var.numpy()  # float32, as in the file
         mean, var = own or (mean, var)  # by default those of the observations after the actions
         std = np.sqrt(var + 1e-8)
         with torch.no_grad():
@@ -195,16 +221,16 @@ def bonus_returns(subject: Subject) -> Finding:
     texts = list(found)
     mistakes = {name: found[name] for name in (*texts[:2], untaught)}
     choices = {name: found[name] for name in texts[2:] if name != untaught}
-    choices["the bonus is not scaled"] = unscaled
+    choices["the intrinsic rewards are not scaled"] = unscaled
     subject.curious_rows = rows
-    question = "the targets are not the scaled returns of the bonus"
+    question = "the targets are not the returns of the scaled intrinsic rewards"
     return compare(np.concatenate(ours), right, mistakes, choices, question)
 
 
 @check("train", of="curiosity", follows="bonus-returns advantages")
 def two_advantages(subject: Subject) -> Finding:
-    """The advantage of the loss: --ext-coef times the reward's and --int-coef times that of the bonus, which does not
-    reach the rewards themselves."""
+    """The advantage in the loss is --ext-coef times that of the environment's rewards plus --int-coef times that of the
+    intrinsic rewards. The intrinsic rewards do not change the environment's rewards themselves."""
     trace = curious_trace(subject)
     finding = inputs_of(subject, trace)
     if finding.verdict != "passes":
@@ -212,7 +238,7 @@ def two_advantages(subject: Subject) -> Finding:
     flags, parts = trace.args, {"ours": [], "reward": [], "bonus": []}
     for k, (batch, _, here, record, truth) in enumerate(found_rows(trace)):
         if "int_target" not in batch:
-            raise Unable("the loss takes no int_target")
+            raise Unable("the loss takes no argument int_target")
         with torch.no_grad():
             int_value = part(record["agent"], "int_critic")[0](batch["x"]).squeeze(-1)
         parts["ours"].append(batch["advantage"])
@@ -222,18 +248,19 @@ def two_advantages(subject: Subject) -> Finding:
     ext_coef, int_coef = flags.ext_coef, flags.int_coef
     mistakes = {
         "the coefficients are swapped": int_coef * reward + ext_coef * bonus,
-        "the sign of the bonus: what is new is avoided": ext_coef * reward - int_coef * bonus,
-        "the bonus does not reach the policy": ext_coef * reward,
+        "the sign of the intrinsic reward is wrong: the agent avoids what is new": ext_coef * reward
+        - int_coef * bonus,
+        "the intrinsic reward does not reach the policy": ext_coef * reward,
     }
-    choices = {"the coefficients do not act": reward + bonus}
-    question = "the advantage is not the weighted sum of the reward's and the bonus'"
+    choices = {"--ext-coef and --int-coef have no effect": reward + bonus}
+    question = "the advantage is not the weighted sum of the extrinsic and the intrinsic one"
     return compare(ours, ext_coef * reward + int_coef * bonus, mistakes, choices, question)
 
 
 @check("update", of="curiosity", follows="random-network curiosity-models")
 def bonus_losses(subject: Subject) -> Finding:
-    """Derivatives of the loss: by the value network of the bonus those of --vf-coef times half its squared error, by
-    the networks of the bonus those of their errors, and none of the bonus by the policy."""
+    """Gradients of the loss: the intrinsic critic has that of --vf-coef times half its squared error, the networks of
+    the intrinsic reward have those of their errors, and the policy has none from either."""
     mb = Minibatch(subject, 64, norm_adv=False, ent_coef=0.0)
     agent, batch = mb.agent, mb.batch
     loss = mb.loss()
@@ -253,9 +280,9 @@ def bonus_losses(subject: Subject) -> Finding:
         weights = list(part(agent, name)[0].parameters())
         ours, theirs = gradient(loss, weights), gradient(right, weights)
         size = float(theirs.abs().max()) or 1.0
-        mistakes = {f"{name} learns nothing from the loss": 0 * theirs}
-        mistakes |= {f"{name} learns the opposite": -theirs / size}
-        question = f"{name} does not learn by the weight that its error should have"
+        mistakes = {f"the loss does not train {name}": 0 * theirs}
+        mistakes |= {f"the sign of the loss is wrong for {name}": -theirs / size}
+        question = f"the error of {name} does not have the right weight in the loss"
         finding = compare(ours / size, theirs / size, mistakes, {}, question)
         if finding.verdict != "passes":
             return finding
@@ -264,5 +291,9 @@ def bonus_losses(subject: Subject) -> Finding:
     other = mb.loss(int_target=batch["int_target"] + 1, next_x=batch["next_x"] * 0.5)
     other = other[0] if isinstance(other, tuple) else other
     if largest(with_bonus, gradient(other, actor)) > 1e-6:
-        return broken("it moves", "still", "the networks of the bonus move the policy")
-    return passes("as the errors say")
+        return broken(
+            "the policy's gradient changes",
+            "unchanged",
+            "the losses of the intrinsic reward train the policy",
+        )
+    return passes("gradients agree")

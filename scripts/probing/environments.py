@@ -1,7 +1,6 @@
-"""Environments whose every number is known beforehand, as Gymnasium environments and, for pixels, as Atari games.
-
-Importing this registers them as Probe{name}-v0; with four actions in place of a continuous one, as
-Probe{name}Discrete-v0; and so and in pictures, as Probe{name}Pixels-v0. AtariVector plays these as Atari games."""
+"""Environments in which every number is known in advance, as Gymnasium environments and, for pixels, as Atari games.
+Importing this module registers them as Probe{name}-v0. Probe{name}Discrete-v0 has four actions instead of a continuous
+one, and Probe{name}Pixels-v0 also shows images. AtariVector runs them as Atari games."""
 
 import contextlib
 import inspect
@@ -21,9 +20,9 @@ def box(size: int, low: float = -np.inf, high: float = np.inf) -> gym.spaces.Box
 
 
 class Protocol(gym.Env):
-    """Keeps a protocol of every reset and step. The observation (id, episode, step) is different in every state; id
-    comes from the seed. Episodes are 2 to 5 steps long, every other one is truncated. The reward depends on the state
-    and on the action, which has two numbers in [-0.5, 0.8] and [-0.7, 0.6], so that it is often clipped."""
+    """Records every reset and step. The observation (id, episode, step) is different in every state; id comes from the
+    seed. Episodes are 2 to 5 steps long, and every second one is truncated. The reward depends on the state and the
+    action. The two components of the action lie in [-0.5, 0.8] and [-0.7, 0.6], so they are often clipped."""
 
     observation_space = box(3)
     action_space = gym.spaces.Box(np.float32([-0.5, -0.7]), np.float32([0.8, 0.6]))
@@ -34,7 +33,7 @@ class Protocol(gym.Env):
         self.protocol, self.seeds, self.episode, self.number = [], [], -1, next(Protocol.born)
 
     def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)  # wrappers may draw from its generator
+        super().reset(seed=seed)  # wrappers may use its random generator
         if seed is not None:
             self.seeds.append(seed)
             self.number = seed
@@ -73,8 +72,8 @@ class Protocol(gym.Env):
 
 
 class Arcade(Protocol):
-    """Protocol with four actions, whole rewards from -3 to 3, episodes of 3 to 7 steps and, where they are long enough,
-    lives that are lost while the game goes on."""
+    """Protocol with four actions, integer rewards from -3 to 3 and episodes of 3 to 7 steps. In episodes that are long
+    enough lives are lost while the game continues."""
 
     action_space, lives = gym.spaces.Discrete(4), 3
 
@@ -99,7 +98,8 @@ class Arcade(Protocol):
 
 
 class Fire(Arcade):
-    """Arcade for a game with FIRE: long enough for a life's first steps, which are not the agent's, and some more."""
+    """Arcade for a game with FIRE. Episodes are long enough for the forced first steps of a life and some of the
+    agent's own."""
 
     fire = True
 
@@ -111,8 +111,8 @@ class Fire(Arcade):
 
 
 def rare(world: type) -> type:
-    """The world, but for one reward of one environment in four, at the end of its tenth episode. It is so large and so
-    rare that dividing leaves more than 10: one large return among n is about n ** 0.5 deviations."""
+    """The same environment, but in one environment of four the tenth episode ends with a large reward. It is so large
+    and so rare that it exceeds 10 after scaling: one large return among n is about n ** 0.5 standard deviations."""
 
     def pay(self, action):
         last = self.steps == self.length() and self.episode == 9 and self.number % 4 == 0
@@ -122,12 +122,12 @@ def rare(world: type) -> type:
 
 
 class Small(gym.Env):
-    """Base of the learned checks: episodes of `length` steps; `outcome` gives (reward, next observation)."""
+    """Base class of the learned checks: episodes of `length` steps; `outcome` returns (reward, next observation)."""
 
     observation_space, action_space = (
         box(1),
         box(1, -3.0, 3.0),
-    )  # so wide that clipping moves no best action
+    )  # so wide that the best actions are not clipped
     length, truncates, born, moves = 1, False, 0, 0
 
     def reset(self, *, seed=None, options=None):
@@ -150,14 +150,14 @@ class Small(gym.Env):
 
 
 class Constant(Small):
-    """One step, pays 1: the value is 1."""
+    """One step with reward 1: the value is 1."""
 
     def outcome(self, action):
         return 1.0, self.obs
 
 
 class Shown(Small):
-    """One step, pays the observation, -1 or 1: the value is the observation."""
+    """One step whose reward is the observation, -1 or 1: the value is the observation."""
 
     def first(self):
         return float(self.np_random.choice([-1.0, 1.0]))
@@ -167,7 +167,7 @@ class Shown(Small):
 
 
 class TwoSteps(Small):
-    """Observation 0, then 1; the second step pays 1: the values are gamma and 1."""
+    """Observation 0, then 1, with reward 1 at the second step: the values are gamma and 1."""
 
     length = 2
 
@@ -176,7 +176,7 @@ class TwoSteps(Small):
 
 
 class Better(Small):
-    """One step; the best action is 0.5 whatever is seen."""
+    """One step; the best action is 0.5 for every observation."""
 
     def outcome(self, action):
         return -((action - 0.5) ** 2), self.obs
@@ -190,14 +190,14 @@ class Aim(Shown):
 
 
 class Far(Aim):
-    """Aim, seen through an offset of 1000 and a scale of 100."""
+    """Aim with observations that have an offset of 1000 and a scale of 100."""
 
     def show(self):
         return super().show() * 100 + 1000
 
 
 class Endless(Shown):
-    """Pays 1 for ever; a time limit that the observation, -1 or 1, does not show cuts it after 10 steps."""
+    """Reward 1 at every step. Episodes are truncated after 10 steps, which the observation (-1 or 1) does not show."""
 
     length, truncates = 10, True
 
@@ -206,20 +206,20 @@ class Endless(Shown):
 
 
 class Brief(Endless):
-    """Endless, cut after 5 steps."""
+    """Endless, truncated after 5 steps."""
 
     length = 5
 
 
 class Unending(Endless):
-    """Endless, cut by the time limit of all environments here alone."""
+    """Endless, truncated only by the time limit of all these environments."""
 
     length = np.inf
 
 
 class Delayed(Small):
-    """Two steps. The first action decides what the second step pays, -(action - 0.5)^2; the second action nothing.
-    The next episode must get no credit for it."""
+    """Two steps. The first action determines the reward of the second step, -(action - 0.5)^2; the second action has no
+    effect. The next episode must get no credit for this reward."""
 
     length = 2
 
@@ -231,7 +231,8 @@ class Delayed(Small):
 
 
 class Told(Small):
-    """Delayed for one-step targets: the second observation is the first action, and pays twice its distance to 0.5."""
+    """Delayed for one-step targets: the second observation is the first action, and the reward is minus twice its
+    distance to 0.5."""
 
     length = 2
 
@@ -240,7 +241,7 @@ class Told(Small):
 
 
 class Drift(Aim):
-    """Aim, while the mean of the observations drifts by 0.012 an episode."""
+    """Aim with observations whose mean drifts by 0.012 per episode."""
 
     def first(self):
         self.born += 1
@@ -251,7 +252,8 @@ class Drift(Aim):
 
 
 class LifeLost(Small):
-    """Two steps that pay 1 and 0.5. The first loses a life: with a lost life as terminal the values are 1 and 0.5."""
+    """Two steps with rewards 1 and 0.5. The first loses a life: if a lost life is a termination, the values are 1 and
+    0.5."""
 
     length, lives = 2, 2
 
@@ -278,8 +280,8 @@ class Choices(gym.ActionWrapper):
 
 
 class Hit(gym.RewardWrapper):
-    """Pays 1 for the best action and nothing for all others, where 0 was the most: between four actions a plain policy
-    gradient takes long to tell 0 from -0.25."""
+    """The reward is 1 for the best action and 0 for all others. Without this wrapper the best reward is 0, and a plain
+    policy gradient needs long to distinguish 0 from -0.25."""
 
     def reward(self, reward):
         return float(abs(reward) < 1e-6)
@@ -311,7 +313,10 @@ DISCRETE = {name: lambda cls=cls: Choices(cls()) for name, cls in WORLDS.items()
 DISCRETE |= {
     name: lambda cls=cls: Choices(Hit(cls())) for name, cls in (("Better", Better), ("Aim", Aim))
 }
-OPTIONS = {"disable_env_checker": True, "max_episode_steps": 1000}  # no episode is so long
+OPTIONS = {
+    "disable_env_checker": True,
+    "max_episode_steps": 1000,
+}  # longer than every other episode
 for name, make in (WORLDS | {"Protocol": Protocol, "Rare": rare(Protocol)}).items():
     gym.register(f"Probe{name}-v0", entry_point=make, **OPTIONS)
 for name, make in DISCRETE.items():
@@ -324,8 +329,8 @@ for name, make in DISCRETE.items():
 
 
 def picture(obs: np.ndarray) -> np.ndarray:
-    """(84, 84): for one number in [-1, 1] a bright band where it lies from left to right, for more of them a pattern of
-    blocks that no other numbers have."""
+    """(84, 84): for one number in [-1, 1] a bright band at the corresponding horizontal position; for several numbers a
+    pattern of blocks that is unique to them."""
     if len(obs) > 1:
         return blocks(np.random.default_rng(zlib.crc32(obs.tobytes())))
     picture, left = np.zeros((84, 84), np.uint8), round(28 * (1 + float(np.clip(obs[0], -1, 1))))
@@ -334,18 +339,18 @@ def picture(obs: np.ndarray) -> np.ndarray:
 
 
 def blocks(generator: np.random.Generator, *shape: int) -> np.ndarray:
-    """(*shape, 84, 84): blocks of random grey levels, which a convolution tells apart better than noise."""
+    """(*shape, 84, 84): blocks of random grey levels, which a convolution distinguishes better than noise."""
     return generator.integers(1, 256, (*shape, 12, 12), dtype=np.uint8).repeat(7, -2).repeat(7, -1)
 
 
 def stack(*history: float) -> np.ndarray:
-    """(4, 84, 84): what is seen after these numbers since the reset, black before it."""
+    """(4, 84, 84): the observation after these numbers since the reset, black before it."""
     pictures = [picture(np.array([number])) for number in history[-4:]]
     return np.stack([np.zeros((84, 84), np.uint8)] * (4 - len(pictures)) + pictures)
 
 
 class Pictures(gym.Wrapper):
-    """Shows the last four observations as pictures, black before the reset, and puts them into the protocol."""
+    """Show the last four observations as images, black before the reset, and add them to the record."""
 
     def __init__(self, env: gym.Env):
         super().__init__(env)
@@ -369,8 +374,8 @@ class Pictures(gym.Wrapper):
 
 
 class AtariVector(gym.vector.VectorEnv):
-    """Plays the games of `make` as ale-py's AtariVectorEnv plays Atari's: stacks of four pictures, black before the
-    reset; NEXT_STEP mode; raw rewards; lives in the info; FIRE only in Fire. Keeps the settings that it was made
+    """Runs the games of `make` as ale-py's AtariVectorEnv runs Atari games: stacks of four images, black before the
+    reset; NEXT_STEP mode; raw rewards; lives in the info; FIRE only in Fire. It keeps the settings that it was created
     with."""
 
     def __init__(self, make, game: str, num_envs: int, **settings):
@@ -411,7 +416,7 @@ class AtariVector(gym.vector.VectorEnv):
 
 
 class Synchronous(gym.vector.SyncVectorEnv):
-    """Stands in for AsyncVectorEnv: in other processes the environments would keep their protocols to themselves."""
+    """Replaces AsyncVectorEnv: in other processes the environments could not return their records."""
 
     def __init__(self, env_fns, *args, **options):
         given = inspect.signature(AsyncVectorEnv).bind(env_fns, *args, **options).arguments
@@ -421,7 +426,7 @@ class Synchronous(gym.vector.SyncVectorEnv):
 
 @contextlib.contextmanager
 def in_this_process():
-    """What makes an AsyncVectorEnv in here, or imports it, gets Synchronous."""
+    """Within this context AsyncVectorEnv is Synchronous."""
     places = gym.vector, gym.vector.async_vector_env
     with patch.object(places[0], "AsyncVectorEnv", Synchronous):
         with patch.object(places[1], "AsyncVectorEnv", Synchronous):

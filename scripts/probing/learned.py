@@ -1,4 +1,4 @@
-"""Learned checks: environments so small that the right value or action is known beforehand."""
+"""Learned checks: environments so small that the right value or action is known in advance."""
 
 from unittest.mock import patch
 
@@ -18,13 +18,13 @@ from probing.subject import (
     rows_of,
 )
 
-# What is seen in the environments, as the numbers since the reset: the last of them alone, or, of pixels, a stack.
+# Observations since the reset. The agent sees the last number alone or, with pixels, a stack of images.
 START, LATER, LEFT, RIGHT = [0.0], [0.0, 1.0], [-1.0], [1.0]
 
 
 def settings(subject: Subject) -> dict:
-    """Flags of a short run. Networks for pixels take 10 to 20 ms for an update, and so get a few hundred at most. The
-    learning rate is the probe's: the file's own is tried first."""
+    """Flags of a short run. Networks for pixels need 10 to 20 ms for an update, so they get a few hundred updates at
+    most. The learning rate is the probe's; the file's own is tried first."""
     common = {"gamma": 0.9, "eval_episodes": 1, "terminal_on_life_loss": True, "clip_reward": False}
     if "vector" in subject.kinds and "policy" in subject.kinds:
         return common | {"num_envs": 16, "num_steps": 16, "num_minibatches": 4, "update_epochs": 4,
@@ -48,7 +48,7 @@ def settings(subject: Subject) -> dict:
 
 
 def settled(subject: Subject) -> dict:
-    """Flags of a run on pixels that is long enough for a value that depends on another one."""
+    """Flags of a run on pixels that is long enough for a value that depends on another value."""
     if "policy" not in subject.kinds:
         return {}
     return {"total_timesteps": 4000 if "n-step" in subject.kinds else 1920}
@@ -57,13 +57,14 @@ def settled(subject: Subject) -> dict:
 def learn(
     subject: Subject, name: str, *histories: list[float], **flags
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Trains on Probe{name}-v0; the values, and the best actions as the environment gets them, after `histories`."""
+    """Train on Probe{name}-v0. Return the values, and the best actions as the environment receives them, after
+    `histories`."""
     module = subject.load()
-    # the noise of RPO, RAD and DrAC is the algorithm: here it is on
+    # use the file's own noise of RPO, RAD and DrAC, which the exact checks switch off
     noise = ("rpo_alpha", "amplitude_low", "amplitude_high", "aug_coef")
     given = settings(subject) | {name: getattr(module.Args, name, None) for name in noise} | flags
     agents, evaluate, make_envs = [], module.evaluate, module.make_envs
-    pixels, shown = "pixels" in subject.kinds, {}  # what the file's wrappers make of observations
+    pixels, shown = "pixels" in subject.kinds, {}  # observations after the file's wrappers
 
     def spied_envs(*a, **k):
         made = make_envs(*a, **k)
@@ -83,7 +84,7 @@ def learn(
     else:
         obs = [wrapped(history[-1], shown) for history in histories]
         if len({row.tobytes() for row in obs}) < len(obs):
-            raise Unable("wrappers show different states of the task alike")
+            raise Unable("wrappers make different states of the task look the same")
     with torch.no_grad():
         x = subject.seen(agents[-1], np.stack(obs))
         best = subject.best(agents[-1], np.stack(obs)).numpy()
@@ -95,7 +96,7 @@ def learn(
 
 
 def watch(envs, obs, shown: dict) -> None:
-    """Keeps what an agent first saw of each of the environment's own observations, one number each."""
+    """Keep what the agent first saw for each of the environment's own observations, which are single numbers."""
     step, games = envs.step, [env.unwrapped for env in envs.unwrapped.envs]
 
     def note(obs) -> None:
@@ -106,7 +107,9 @@ def watch(envs, obs, shown: dict) -> None:
         moves = [game.moves for game in games]
         made = step(actions)
         if any(game.moves > before + 1 for game, before in zip(games, moves)):
-            raise Unable("a wrapper makes several steps of one, for which the tasks are too short")
+            raise Unable(
+                "a wrapper makes several steps per action, for which the tasks are too short"
+            )
         note(made[0])
         return made
 
@@ -115,7 +118,7 @@ def watch(envs, obs, shown: dict) -> None:
 
 
 def wrapped(number: float, shown: dict) -> np.ndarray:
-    """The environment's own observation, as the file's wrappers would show it: as they did show the nearest one."""
+    """The environment's own observation after the file's wrappers, taken from the nearest one that they returned."""
     plain = np.array([number], np.float32)
     nearest = min(shown, key=lambda seen: abs(seen - number))
     row = shown[nearest]
@@ -123,7 +126,7 @@ def wrapped(number: float, shown: dict) -> np.ndarray:
 
 
 def received(subject: Subject, module, name: str, actions: np.ndarray) -> np.ndarray:
-    """(n,): what the environment itself gets of the actions (n, 1), through the file's wrappers."""
+    """(n,): the actions that the environment receives for the agent's actions (n, 1), after the file's wrappers."""
     args = subject.args(module, env_id=f"Probe{name}-v0")
     envs = module.make_envs(args, "gymnasium", len(actions), 7)[0]
     games = [env.unwrapped for env in envs.unwrapped.envs]
@@ -141,8 +144,8 @@ def learns(
     *histories,
     **flags,
 ) -> Finding:
-    """The value or the action after each history is near the right one: with the file's own learning rate or, where it
-    learns nothing in so few steps, with another one, and in the end with three times as many."""
+    """The value or the action after each history is close to the right one. The file's own learning rate is tried
+    first, then another one, and finally three times as many steps."""
     probes = settings(subject)
     own, steps = (
         getattr(subject.module.Args, "learning_rate", probes["learning_rate"]),
@@ -150,9 +153,11 @@ def learns(
     )
     steps = flags.pop("total_timesteps", steps)
     trials = [(own, 1), (probes["learning_rate"], 1)]
-    if subject.slow_learner:  # an earlier check has seen that its own rate is too small here
+    if subject.slow_learner:  # in an earlier check the file's own learning rate was too small
         trials = trials[::-1]
-    if not subject.suspect:  # the exact checks have found nothing, so that it may just be slow
+    if (
+        not subject.suspect
+    ):  # the exact checks found nothing broken, so the file may just learn slowly
         trials += [(rate * probes["learning_rate"], 3) for rate in (1, 10, 0.1)]
     expected = ", ".join(f"{number:.2f}" for number in right) + f" +- {limit}"
     found = []
@@ -175,13 +180,13 @@ def learns(
 
 @check("update")
 def learns_constant_value(subject: Subject) -> Finding:
-    """One step that pays 1: the value is 1."""
+    """Episodes of one step with reward 1: the value is 1."""
     return learns(
         subject,
         "value",
         [1.0],
         0.1,
-        "the value network does not learn a constant",
+        "the value does not converge to a constant reward",
         "Constant",
         START,
     )
@@ -189,16 +194,16 @@ def learns_constant_value(subject: Subject) -> Finding:
 
 @check("Agent")
 def learns_value_of_observation(subject: Subject) -> Finding:
-    """One step that pays the observation: the value is the observation."""
+    """Episodes of one step whose reward is the observation: the value is the observation."""
     limit = 0.5 if "pixels" in subject.kinds else 0.2
-    mistake = "the value does not follow the observation"
+    mistake = "the value does not depend on the observation as it should"
     return learns(subject, "value", [-1.0, 1.0], limit, mistake, "Shown", LEFT, RIGHT)
 
 
 @check("compute_gae")
 def learns_discounting(subject: Subject) -> Finding:
-    """Two steps, the second pays 1, gamma 0.9: the values are 0.9 and 1 (pixels: 0.5, 0.5 and 1)."""
-    mistake = "the value of a state is not gamma times that of the next"
+    """Two steps, reward 1 at the second, gamma 0.9: the values are 0.9 and 1 (pixels: gamma 0.5, values 0.5 and 1)."""
+    mistake = "the value of a state is not gamma times that of the next state"
     if "pixels" in subject.kinds:
         return learns(
             subject,
@@ -217,23 +222,24 @@ def learns_discounting(subject: Subject) -> Finding:
 
 @check("update")
 def learns_better_action(subject: Subject) -> Finding:
-    """One step; the best action is 0.5."""
+    """Episodes of one step: the best action is 0.5."""
     return learns(
-        subject, "action", [0.5], 0.2, "the policy does not find the better action", "Better", START
+        subject, "action", [0.5], 0.2, "the policy does not learn the best action", "Better", START
     )
 
 
 @check("Agent")
 def learns_action_of_observation(subject: Subject) -> Finding:
-    """One step; the best action is half the observation."""
-    mistake = "the action does not follow the observation"
+    """Episodes of one step: the best action is half the observation."""
+    mistake = "the action does not depend on the observation as it should"
     return learns(subject, "action", [-0.5, 0.5], 0.2, mistake, "Aim", LEFT, RIGHT)
 
 
 @check("train", of="bootstrap")
 def learns_endless_value(subject: Subject) -> Finding:
-    """Pays 1 for ever, cut every 10 steps, gamma 0.9: the value is 10, not 4.1 (pixels: 5 steps, 0.5: 2, not 1.25)."""
-    mistake = "the value is not that of rewards without an end"
+    """Reward 1 at every step, truncation after 10 steps, gamma 0.9: the value is 10, not 4.1 (pixels: 5 steps, gamma
+    0.5, value 2, not 1.25)."""
+    mistake = "the value is not that of endless rewards: truncation may be treated as termination"
     if "pixels" in subject.kinds:
         flags = {"gamma": 0.5} | settled(subject)
         return learns(
@@ -246,8 +252,8 @@ def learns_endless_value(subject: Subject) -> Finding:
 
 @check("train", of="atari")
 def learns_life_lost(subject: Subject) -> Finding:
-    """Two steps that pay 1 and 0.5, with a lost life in between: the values are 1 and 0.5."""
-    mistake = "the values are not those of lives that end with the step"
+    """Two steps with rewards 1 and 0.5, and a lost life in between: the values are 1 and 0.5."""
+    mistake = "the values are not those of episodes that end with a lost life"
     return learns(
         subject, "value", [1.0, 0.5], 0.35, mistake, "LifeLost", START, LATER, **settled(subject)
     )
@@ -255,14 +261,14 @@ def learns_life_lost(subject: Subject) -> Finding:
 
 @check("compute_gae")
 def learns_delayed_reward(subject: Subject) -> Finding:
-    """The first of two actions decides what the second step pays."""
+    """The first of two actions determines the reward of the second step."""
     name = "Told" if "q-learning" in subject.kinds else "Delayed"
     return learns(
         subject,
         "action",
         [0.5],
         0.2,
-        "an action gets no credit for what the next step pays",
+        "an action gets no credit for the reward of the next step",
         name,
         START,
     )
@@ -270,16 +276,17 @@ def learns_delayed_reward(subject: Subject) -> Finding:
 
 @check("Agent", of="normaliser")
 def learns_behind_an_offset(subject: Subject) -> Finding:
-    """The best action is half of what is seen through an offset of 1000 and a scale of 100."""
-    mistake = "large offsets and scales of observations keep it from learning"
+    """The best action is half the observation, which the agent sees with an offset of 1000 and a scale of 100."""
+    mistake = "the agent does not learn with large offsets and scales of observations"
     return learns(subject, "action", [-0.5, 0.5], 0.25, mistake, "Far", [900.0], [1100.0])
 
 
 @check("train", of="normaliser")
 def learns_while_observations_drift(subject: Subject) -> Finding:
-    """20,000 one-step episodes in 16 environments drift by 0.012 x 1250 = 15, while the two observations are 2 apart:
-    statistics of the beginning would clip both to the same number. An entropy bonus keeps the policy from settling."""
-    mistake, ends = "it does not follow observations that drift", ([15 - 1.0], [15 + 1.0])
-    # so far from the mean a random scale hides which of the two it is
+    """In 20,000 one-step episodes of 16 environments the observations drift by 0.012 x 1250 = 15, while the two
+    possible observations are 2 apart. Statistics of the first episodes alone would clip both to the same number. An
+    entropy coefficient of 0.05 keeps the policy from becoming deterministic."""
+    mistake, ends = "the agent does not adapt to observations that drift", ([15 - 1.0], [15 + 1.0])
+    # far from the mean, random amplitudes would hide which of the two observations it is
     flags = {"ent_coef": 0.05, "amplitude_low": 1.0, "amplitude_high": 1.0}
     return learns(subject, "action", [-0.5, 0.5], 0.3, mistake, "Drift", *ends, **flags)

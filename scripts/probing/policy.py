@@ -1,4 +1,4 @@
-"""Exact checks of policy gradients: PPO, A2C, REINFORCE."""
+"""Exact checks of policy-gradient files: PPO, A2C, REINFORCE and TRPO."""
 
 import copy
 import itertools
@@ -31,17 +31,17 @@ from probing.subject import (
 
 @check("train")
 def trains(subject: Subject) -> Finding:
-    """The file trains on a small environment and returns a summary."""
+    """train() runs on a small environment, calls update() and returns a summary."""
     updates = len(subject.trace.updates)
     if updates > 2:
-        return passes(f"{updates} updates", "some")
-    return broken(f"{updates} updates", "some", "train does not call update")
+        return passes(f"{updates} updates", "at least 3")
+    return broken(f"{updates} updates", "at least 3", "train() does not call update() often enough")
 
 
 @check("Agent")
 def steady_network(subject: Subject) -> Finding:
-    """Asked twice about the same rows, the network says the same. What it draws while it trains, as dropout does, is
-    off in all other exact checks."""
+    """The network gives the same output twice for the same observations. Layers that draw random numbers in training
+    mode, such as dropout, are switched off in all other exact checks."""
     agent, x = copy.deepcopy(subject.trace.after), subject.observations(64)
     torch.nn.Module.train(agent)
     with torch.no_grad():
@@ -49,10 +49,10 @@ def steady_network(subject: Subject) -> Finding:
         if "policy" in subject.kinds:
             action = subject.act(agent, x)[0]
             said = [value + subject.act(agent, x, action)[1] for value in said]
-    measured = f"{largest(*said):.1e} apart"
+    measured = f"outputs differ by {largest(*said):.1e}"
     if torch.equal(*said):
         return passes("equal")
-    question = "the network draws anew at each call, as with dropout: rollout, update and evaluation see different ones"
+    question = "the network's output is random, as with dropout: rollout, update and evaluation get different outputs"
     return differs(measured, "equal", question)
 
 
@@ -62,8 +62,8 @@ ROLLOUT = ("rewards", "values", "terminateds", "dones")
 
 
 def returns_again(subject: Subject, *needed: str, **constants: float) -> tuple:
-    """The file's function of returns, called as in the traced run but on random rewards, values and ends: its result,
-    and what it was given, in float64."""
+    """Call the file's return function as in the traced run, but with random rewards, values and episode ends. Return
+    its result and its inputs, in float64."""
     call, result = subject.trace.returns[0]
     T, N = result.shape
     generator = torch.Generator().manual_seed(subject.seed)
@@ -77,34 +77,41 @@ def returns_again(subject: Subject, *needed: str, **constants: float) -> tuple:
     }
     known = {name: tensor for name, tensor in given.items() if name in call.arguments}
     if not {*needed} <= {*known}:
-        raise Unable(f"{subject.returns_name} takes {', '.join(call.arguments)}")
+        raise Unable(
+            f"{subject.returns_name} takes {', '.join(call.arguments)}: keep the original names"
+        )
     ours = call.again(**known, **constants)
     return ours.double().numpy(), *(given[name].double().numpy() for name in given)
 
 
 def wrong_ends(r, te, do) -> dict[str, tuple]:
-    """What a file may mistake for (rewards, terminal states, ends of the trace)."""
+    """Typical mistakes, each as (rewards, terminations, steps at which the recursion stops)."""
     none = np.zeros_like(do)
     late = [np.concatenate([np.zeros_like(ends[:1]), ends[:-1]]) for ends in (te, do)]
     return {
-        "the recursion runs on over the ends of episodes: no mask of `done`": (r, te, none),
-        "no episode end reaches the advantages": (r, none, none),
-        "a time limit is treated as a terminal state": (r, do, do),
-        "a terminal state is bootstrapped": (r, none, do),
-        "the trace runs on over time limits": (r, te, te),
-        "`done` acts one step late": (r, te, late[1]),
-        "`terminated` acts one step late": (r, late[0], do),
+        "the recursion continues across episode boundaries: the mask `(1 - dones)` is missing": (
+            r,
+            te,
+            none,
+        ),
+        "neither terminations nor episode boundaries are used": (r, none, none),
+        "truncation is treated as termination": (r, do, do),
+        "the value after a termination is bootstrapped": (r, none, do),
+        "the recursion continues across truncations": (r, te, te),
+        "`dones` acts one step late": (r, te, late[1]),
+        "`terminateds` acts one step late": (r, late[0], do),
     }
 
 
 def violated(subject: Subject, gamma: float) -> str:
-    """What every estimator of advantages or returns keeps, whatever its weights: read off its slopes."""
+    """Name the property of every estimator of advantages or returns that the file violates, if any. The properties are
+    read from the derivatives of the result by rewards and values, so they hold for any weights."""
     call, result = subject.trace.returns[0]
     T, N = result.shape
     rewards = torch.zeros(T, N, requires_grad=True)
     values = torch.zeros(T + 1, N, requires_grad=True)
     terminateds, dones = torch.zeros(T, N), torch.zeros(T, N)
-    end, cut, column = T // 2, T // 4, 0  # a terminal state, and before it a truncation
+    end, cut, column = T // 2, T // 4, 0  # a termination, and a truncation before it
     terminateds[end], dones[end], dones[cut] = 1.0, 1.0, 1.0
     given = {
         "rewards": rewards,
@@ -126,23 +133,24 @@ def violated(subject: Subject, gamma: float) -> str:
         before_end, before_end_value = slope(end, rewards), slope(end, values)
         early = slope(0, rewards)
     if by_reward[cut, column] < 0 or before_end[end, column] < 0:
-        return "the sign: a higher reward lowers it"
+        return "the sign is wrong: a higher reward lowers the result"
     if early[cut + 1 :, column].abs().max() > 1e-6:
-        return "the rewards of the next episode flow into it: no mask of `done`"
+        return "rewards of the next episode flow into the result: the mask `(1 - dones)` is missing"
     if before_end_value[end + 1, column].abs() > 1e-6:
-        return "a terminal state is bootstrapped"
+        return "the value after a termination is bootstrapped"
     if by_value[cut + 1, column] < 1e-6:
-        return "a time limit is treated as a terminal state"
+        return "truncation is treated as termination"
     if abs(float(by_value[cut + 1, column]) - gamma) > 1e-4:
         return "the value of the next state is not discounted by gamma"
     if by_reward[:, column + 1 :].abs().max() > 1e-6:
-        return "it depends on other environments"
+        return "the result depends on other environments"
     return ""
 
 
 @check("compute_gae", of="gae")
 def gae(subject: Subject) -> Finding:
-    """compute_gae on random rewards, values and ends, against the sum of equation 16 in float64."""
+    """compute_gae with random rewards, values and episode ends equals equation 16 of the GAE paper (arXiv:1506.02438)
+    in float64."""
     gamma, lam = 0.9, 0.6
     ours, r, te, do, v = returns_again(subject, *ROLLOUT, gamma=gamma, gae_lambda=lam)
     right = reference_gae((r, te, do), v, gamma, lam)
@@ -150,24 +158,26 @@ def gae(subject: Subject) -> Finding:
         text: reference_gae(case, v, gamma, lam) for text, case in wrong_ends(r, te, do).items()
     }
     mistakes |= {
-        "the sign of the advantage": -right,
+        "the sign of the advantage is wrong": -right,
         "gamma and lambda are swapped": reference_gae((r, te, do), v, lam, gamma),
-        "gamma is missing from the trace": reference_gae((r, te, do), v, gamma, lam / gamma),
+        "the recursion decays by lambda instead of gamma x lambda": reference_gae(
+            (r, te, do), v, gamma, lam / gamma
+        ),
     }
     choices = {
-        "lambda has no effect: these are returns minus values": reference_gae(
+        "lambda has no effect: the result is that of lambda = 1 (return minus value)": reference_gae(
             (r, te, do), v, gamma, 1.0
         ),
-        "lambda has no effect: these are errors of one step": reference_gae(
+        "lambda has no effect: the result is that of lambda = 0 (one-step TD error)": reference_gae(
             (r, te, do), v, gamma, 0.0
         ),
     }
-    question = "the advantages are not those of equation 16, though they keep to their episodes"
+    question = "the advantages are not those of the GAE paper (equation 16), but they respect episode boundaries"
     return invariant(subject, gamma, compare(ours, right, mistakes, choices, question))
 
 
 def invariant(subject: Subject, gamma: float, finding: Finding) -> Finding:
-    """Where the formula is another one it must still keep what all of them keep."""
+    """A formula that differs from the published one must still satisfy what every estimator satisfies."""
     if finding.verdict == "differs" and (mistake := violated(subject, gamma)):
         return broken(finding.measured, finding.expected, mistake)
     return finding
@@ -175,12 +185,13 @@ def invariant(subject: Subject, gamma: float, finding: Finding) -> Finding:
 
 @check("n_step_returns", of="n-step")
 def n_step_returns(subject: Subject) -> Finding:
-    """n_step_returns on random rewards, values and ends, against the sum of discounted rewards in float64."""
+    """n_step_returns with random rewards, values and episode ends equals the discounted sum of rewards and the
+    bootstrapped value in float64."""
     gamma = 0.9
     ours, r, te, do, v = returns_again(subject, *ROLLOUT, gamma=gamma)
     right = reference_gae((r, te, do), v, gamma, 1.0) + v[:-1]
     cases = wrong_ends(r, te, do)
-    cases["the rollout's last value is left out"] = (
+    cases["the value after the last step of the rollout is not bootstrapped"] = (
         r,
         np.concatenate([te[:-1], np.ones_like(te[:1])]),
         do,
@@ -188,33 +199,33 @@ def n_step_returns(subject: Subject) -> Finding:
     mistakes = {text: reference_gae(case, v, gamma, 1.0) + v[:-1] for text, case in cases.items()}
     mistakes |= {
         "gamma is missing": reference_gae((r, te, do), v, 1.0, 1.0) + v[:-1],
-        "advantages in place of returns": right - v[:-1],
+        "the result is the advantage instead of the return": right - v[:-1],
     }
     one_step = reference_gae((r, te, do), v, gamma, 0.0) + v[:-1]
-    choices = {"the targets look one step ahead only": one_step}
-    question = "the targets are not those of algorithm S3, though they keep to their episodes"
+    choices = {"the targets are one-step TD targets": one_step}
+    question = "the targets are not those of the A3C paper (algorithm S3), but they respect episode boundaries"
     return invariant(subject, gamma, compare(ours, right, mistakes, choices, question))
 
 
 @check("compute_returns", of="monte-carlo")
 def monte_carlo_returns(subject: Subject) -> Finding:
-    """compute_returns on random rewards against the sum in float64."""
+    """compute_returns with random rewards equals their discounted sum in float64."""
     gamma = 0.9
     ours, r, *_ = returns_again(subject, "rewards", gamma=gamma)
     none, zero = np.zeros_like(r), np.zeros((len(r) + 1, r.shape[1]))
     right = reference_gae((r, none, none), zero, gamma, 1.0)
     mistakes = {
         "gamma is missing": reference_gae((r, none, none), zero, 1.0, 1.0),
-        "the reward of the step itself is left out": right - r,
-        "the sum of the whole episode, with the rewards before the action": np.broadcast_to(
+        "the reward of the step itself is missing": right - r,
+        "each step gets the return of the whole episode, including rewards before its action": np.broadcast_to(
             right[:1], r.shape
         ),
-        "rewards are summed from the start": reference_gae((r[::-1], none, none), zero, gamma, 1.0)[
-            ::-1
-        ],
-        "the sign of the returns": -right,
+        "rewards are summed from the start of the episode up to the step": reference_gae(
+            (r[::-1], none, none), zero, gamma, 1.0
+        )[::-1],
+        "the sign of the returns is wrong": -right,
     }
-    question = "the returns are not the discounted sums of the rewards that follow"
+    question = "the returns are not the discounted sums of the current and later rewards"
     return compare(ours, right, mistakes, {}, question)
 
 
@@ -222,15 +233,15 @@ def monte_carlo_returns(subject: Subject) -> Finding:
 
 
 class Density:
-    """What the agent says of two-dimensional actions in one state: its log-probability on a grid that reaches far out
-    (by the quantiles of a Cauchy distribution, as wide as the draws), and draws."""
+    """The agent's density of two-dimensional actions in one state: samples, and the log-probability on a grid. The grid
+    consists of quantiles of a Cauchy distribution as wide as the samples, so it covers the tails."""
 
     def __init__(self, subject: Subject, agent, side: int = 400, draws: int = 40_000):
         x = subject.observations(1)
         with torch.no_grad():
             self.drawn = subject.act(agent, x.expand(draws, -1))[0]
             if self.drawn.shape != (draws, 2):
-                raise Unable(f"actions of the shape {tuple(self.drawn.shape)}")
+                raise Unable(f"actions have the shape {tuple(self.drawn.shape)}")
             low, middle, high = self.drawn.quantile(torch.tensor([0.25, 0.5, 0.75]), dim=0)
             self.middle, self.spread = middle, ((high - low) / 2).clamp(min=1e-4)
             angle = math.pi * ((torch.arange(side) + 0.5) / side - 0.5)
@@ -241,14 +252,14 @@ class Density:
             _, logprob, self.entropy = subject.act(agent, x.expand(len(self.grid), -1), self.grid)
             self.shape, self.logprob = tuple(logprob.shape), logprob.double().nan_to_num(nan=-1e4)
             self.weights = {"action": self.logprob.exp() * area}
-            # a squashed action may have the density of what the environment gets
+            # a squashed policy may report the density of the action that the environment receives
             far, action = copy.deepcopy(agent).double(), self.grid.double()
             step = 1e-4 * self.spread.double()
             try:
                 up, down = (torch.from_numpy(far.to_env(action + sign * step)) for sign in (1, -1))
                 slope = ((up - down) / (2 * step)).abs().prod(-1)
                 self.weights["environment"] = self.logprob.exp() * area * slope
-            except Exception:  # to_env may be another one; the density of the action is enough
+            except Exception:  # to_env may be changed; the density of the action is enough
                 pass
         self.masses = {name: float(weight.sum()) for name, weight in self.weights.items()}
         self.kind = min(self.masses, key=lambda name: abs(self.masses[name] - 1))
@@ -256,7 +267,7 @@ class Density:
 
 
 def densities(subject: Subject) -> dict[str, Density]:
-    """With each --distribution that the file has."""
+    """A Density for each --distribution of the file."""
     names = getattr(subject.module.Args.__annotations__.get("distribution"), "__args__", ("",))
     flags = [{"distribution": name} if name else {} for name in names]
     return {name: Density(subject, subject.agent(**flag)) for name, flag in zip(names, flags)}
@@ -264,14 +275,14 @@ def densities(subject: Subject) -> dict[str, Density]:
 
 @check("Agent", of="continuous")
 def density(subject: Subject) -> Finding:
-    """The density of two-dimensional actions must integrate to 1, and to the entropy."""
+    """The density of two-dimensional actions integrates to 1 and has the entropy that the agent reports."""
     finding = passes("mass 1.00, entropy as reported")
     for name, found in densities(subject).items():
         if found.shape != (len(found.grid),):
             return broken(
                 f"log-probabilities {found.shape}",
                 f"({len(found.grid)},)",
-                "sum over action dimensions",
+                "log-probabilities are not summed over action dimensions",
             )
         entropy = float(found.entropy.double().mean())
         theirs = float(-(found.weight * found.logprob.clamp(min=-1e4)).sum())
@@ -284,27 +295,31 @@ def density(subject: Subject) -> Finding:
         if abs(found.mass - 1) > 0.03:
             averaged = abs(float(squares.sum()) - 1) < 0.03
             mistake = (
-                "log-probabilities are averaged over action dimensions, not summed"
+                "log-probabilities are averaged over action dimensions instead of summed"
                 if averaged
                 else ""
             )
             finding = broken(
-                measured, expected, mistake or "the log-probability is not that of a density"
+                measured,
+                expected,
+                mistake or "the log-probability does not belong to a normalised density",
             )
         elif abs(entropy - theirs) > 0.03 and finding.verdict == "passes":
-            question = "the entropy is not that of the density whose log-probability is reported"
+            question = "the reported entropy is not that of the density"
             finding = differs(measured, expected, question)
     return finding
 
 
 @check("Agent", of="continuous", follows="density")
 def sampling(subject: Subject) -> Finding:
-    """Two moments of many draws, and that of both dimensions together, are those of the density; each call draws
-    anew."""
+    """The first two moments of many samples, and the product moment of both dimensions, match the density. Each call
+    draws new samples."""
     worst, agent, x = 0.0, subject.agent(), subject.observations(8)
     with torch.no_grad():
         if torch.equal(*(subject.act(agent, x)[0] for _ in range(2))):
-            return broken("the same draws twice", "others", "every call draws the same actions")
+            return broken(
+                "the same samples twice", "new samples", "every call returns the same actions"
+            )
     for found in densities(subject).values():
         drawn, grid = ((a - found.middle) / found.spread for a in (found.drawn, found.grid))
         weight = found.weight / found.mass
@@ -315,84 +330,92 @@ def sampling(subject: Subject) -> Finding:
         worst = max(worst, largest(drawn.tanh().prod(-1).mean(), theirs))
     if worst < 0.03:
         return passes(f"error {worst:.1e}", "below 3e-02")
-    mistake = "actions are not drawn from the distribution whose log-probability is reported"
+    mistake = "actions are not sampled from the distribution whose log-probability is reported"
     return broken(f"error {worst:.1e}", "below 3e-02", mistake)
 
 
 @check("Agent", of="policy discrete")
 def probabilities(subject: Subject) -> Finding:
-    """The probabilities of all actions add up to 1, and give the entropy; a row does not depend on the others."""
+    """The probabilities of all actions sum to 1 and give the reported entropy. The output for one observation does not
+    depend on the others in the batch."""
     agent, x = subject.agent(), subject.observations(32)
     with torch.no_grad():
         logprobs, entropy = subject.outputs(agent, x)[0].double(), subject.act(agent, x)[2].double()
         alone = torch.cat([subject.outputs(agent, row[None])[0] for row in x]).double()
     mass, theirs = logprobs.exp().sum(-1), -(logprobs.exp() * logprobs).sum(-1)
     errors = largest(mass, torch.ones(32)), largest(logprobs, alone), largest(entropy, theirs)
-    measured = "mass {:.1e}, rows {:.1e}, entropy {:.1e} off".format(*errors)
+    measured = "errors: sum {:.1e}, batch {:.1e}, entropy {:.1e}".format(*errors)
     if errors[0] > 1e-3:
-        return broken(
-            measured, "below 1e-03", "the probabilities of all actions do not add up to 1"
-        )
+        return broken(measured, "below 1e-03", "the probabilities of all actions do not sum to 1")
     if errors[1] > 1e-3:
-        return broken(measured, "below 1e-03", "a row depends on the other rows")
+        return broken(
+            measured,
+            "below 1e-03",
+            "the output for one observation depends on the others in the batch",
+        )
     if largest(-entropy, theirs) < 1e-3 and errors[2] > 1e-3:
-        return broken(measured, "below 1e-03", "the sign of the entropy")
+        return broken(measured, "below 1e-03", "the sign of the entropy is wrong")
     if errors[2] > 1e-3:
-        return differs(measured, "below 1e-03", "the entropy is not that of the probabilities")
+        return differs(
+            measured, "below 1e-03", "the reported entropy is not that of the probabilities"
+        )
     return passes(measured, "below 1e-03")
 
 
 @check("Agent", of="policy discrete")
 def action_frequencies(subject: Subject) -> Finding:
-    """Of 3,200 draws in one state: how often each action comes, and that the rows of one call differ."""
+    """Each action occurs in 3,200 samples in one state as often as its probability says, and the samples of one call
+    are independent."""
     agent, x = subject.agent(), subject.observations(64)
     with torch.no_grad():
-        # a state whose probabilities differ, but none of them so much that it never comes
+        # a state whose probabilities differ, but no action is so unlikely that it never occurs
         far = (subject.act(agent, x)[2] - 0.7 * math.log(NUM_ACTIONS)).abs()
         x = x[[far.argmin()]].expand_as(x)
         draws = torch.stack([subject.act(agent, x)[0] for _ in range(50)])  # (50 calls, 64 rows)
         expected = 64 * subject.outputs(agent, x[:1])[0][0].double().exp()
     counts = torch.nn.functional.one_hot(draws, NUM_ACTIONS).double().sum(1)  # (50 calls, actions)
-    common = expected > 3  # of the others there are too few
+    common = expected > 3  # the other actions occur too rarely for a test
     counts, expected = counts[:, common], expected[common]
     deviation = (expected * (1 - expected / 64)).sqrt()
     off = float(((counts.mean(0) - expected) / deviation).abs().max() * 50**0.5)
     spread = float((counts.var(0) / deviation**2).mean().sqrt())
-    measured = f"{off:.1f} deviations off, spread {spread:.2f}"
+    measured = f"off by {off:.1f} standard deviations, spread {spread:.2f}"
     if spread > 2:
-        return broken(measured, "below 5.5, 1 +- 0.5", "one draw serves several rows")
+        return broken(measured, "below 5.5, 1 +- 0.5", "one draw is used for several observations")
     if off > 5.5 or abs(spread - 1) > 0.5:
-        mistake = "actions are not drawn with the probabilities that are reported"
+        mistake = "actions are not sampled with the reported probabilities"
         return broken(measured, "below 5.5, 1 +- 0.5", mistake)
     return passes(measured, "below 5.5, 1 +- 0.5")
 
 
 @check("Agent", of="continuous")
 def bounds(subject: Subject) -> Finding:
-    """Draws through to_env keep to the action space, as clipped or squashed ones."""
+    """Sampled actions after to_env lie within the action space, either clipped or squashed."""
     agent, space = subject.agent(), subject.trace.action_space
     low, high = torch.from_numpy(space.low.ravel()), torch.from_numpy(space.high.ravel())
     with torch.no_grad():
         action = subject.act(agent, subject.observations(600))[0]
         ours = np.asarray(agent.to_env(action)).reshape(len(action), -1)
     measured = f"{ours.min():.2f} to {ours.max():.2f}"
-    expected = f"within {low.min():.2f} and {high.max():.2f}"
+    expected = f"between {low.min():.2f} and {high.max():.2f}"
     if (ours < low.numpy() - 1e-4).any() or (ours > high.numpy() + 1e-4).any():
-        return broken(measured, expected, "what the environment gets leaves the action space")
+        return broken(
+            measured, expected, "the environment receives actions outside its action space"
+        )
     clipped, squashed = action.clamp(low, high), low + (high - low) * (action.tanh() + 1) / 2
     if min(largest(ours, clipped), largest(ours, squashed)) > 1e-3:
         return differs(
             measured,
             "clipped or squashed",
-            "the environment gets neither the clipped nor the squashed action",
+            "the environment receives neither the clipped nor the squashed action",
         )
     return passes(measured, expected)
 
 
 @check("Agent", of="normaliser")
 def normaliser(subject: Subject) -> Finding:
-    """Of observations far and near, by statistics of the probe's own; the input stays as it is. Without --norm-obs so
-    does the output."""
+    """normalize() standardises observations with statistics that the probe sets, and clips them to +-10. It does not
+    modify its input. With --no-norm-obs it returns observations unchanged."""
     agent = subject.agent()
     if not hasattr(agent, "obs_rms"):
         raise Skip
@@ -404,42 +427,44 @@ def normaliser(subject: Subject) -> Finding:
     ours = agent.normalize(obs).double()
     if not torch.equal(obs, kept):
         return broken(
-            "the input changes",
-            "it stays",
-            "normalize writes into its input: stored observations change",
+            "the input is modified",
+            "unchanged",
+            "normalize writes into its input, so stored observations change",
         )
     centred = kept.double() - mean
     right = (centred / (var + 1e-8).sqrt()).clamp(-10, 10)
     mistakes = {
-        "observations are divided by the variance, not its root": (centred / (var + 1e-8)).clamp(
-            -10, 10
-        ),
+        "observations are divided by the variance instead of the standard deviation": (
+            centred / (var + 1e-8)
+        ).clamp(-10, 10),
         "observations are not standardised": kept,
         "the mean is not subtracted": (kept / (var + 1e-8).sqrt()).clamp(-10, 10),
     }
-    question = "normalize is not (obs - mean) / deviation, clipped to +-10"
+    question = "normalize is not (obs - mean) / standard deviation, clipped to +-10"
     finding = compare(ours, right, mistakes, {}, question)
     if finding.verdict == "passes" and "norm_obs" in subject.module.Args.__dataclass_fields__:
         plain = subject.agent(norm_obs=False).normalize(kept)
         if largest(plain, kept) > 1e-6:
-            return differs("observations change", "they stay", "--no-norm-obs has no effect")
+            return differs("observations are modified", "unchanged", "--no-norm-obs has no effect")
     return finding
 
 
 @check("Agent", of="continuous", follows="density")
 def scale(subject: Subject) -> Finding:
-    """The entropy rises by 1 for each dimension and each 1 that the log of the scale rises by; the scale begins at
-    --init-std."""
+    """The entropy grows by 1 per action dimension when the log standard deviation grows by 1. The standard deviation
+    starts at --init-std."""
     agent, x, found = subject.agent(), subject.observations(8), []
     if not isinstance(getattr(agent, "actor_logstd", None), torch.nn.Parameter):
         raise Skip
     if "init_std" in subject.module.Args.__dataclass_fields__:
         begun = subject.new_agent(init_std=0.3).actor_logstd.detach().exp()
         if largest(begun, torch.full_like(begun, 0.3)) > 1e-3:
-            question = "the scale does not begin at --init-std"
+            question = "the standard deviation does not start at --init-std"
             return differs(f"{float(begun.mean()):.2f} with --init-std 0.3", "0.30", question)
     if subject.outputs(agent, x)[0].shape != (8, 2) or agent.actor_logstd.numel() != 2:
-        raise Unable(f"actor_logstd has {agent.actor_logstd.numel()} numbers for 2 actions")
+        raise Unable(
+            f"actor_logstd has {agent.actor_logstd.numel()} elements for 2 action dimensions"
+        )
     entropies = []
     for value in (-2.0, 0.0, 1.0):
         agent.actor_logstd.data.fill_(value)
@@ -449,12 +474,12 @@ def scale(subject: Subject) -> Finding:
         found.append(float(subject.act(agent, x, action)[1].mean()))
     squashed = largest(agent.to_env(torch.tensor([[0.3, 0.1]])), [[0.3, 0.1]]) > 1e-3
     steps = np.diff(entropies) / np.array([4.0, 2.0])
-    measured = f"{steps[0]:.2f}, {steps[1]:.2f} for each 1"
-    if squashed:  # its entropy is bounded
+    measured = f"entropy grows by {steps[0]:.2f} and {steps[1]:.2f} per 1"
+    if squashed:  # squashing bounds the entropy
         return (
             passes(measured, "any")
             if steps[0] > 0.5
-            else differs(measured, "1 at small scales", QUESTION)
+            else differs(measured, "1 for small standard deviations", QUESTION)
         )
     return (
         passes(measured, "1.00")
@@ -463,36 +488,35 @@ def scale(subject: Subject) -> Finding:
     )
 
 
-QUESTION = "the scale of the action, or its entropy, is clamped or transformed"
+QUESTION = "the standard deviation or the entropy is clamped or transformed"
 
 
 @check("Agent", of="policy")
 def first_policy(subject: Subject) -> Finding:
-    """Before the first update the policy is almost the same in all states, since the weights of its last layer are
-    small."""
+    """Before the first update the policy is nearly the same in all states, since its last layer is initialised with
+    small weights."""
     agent, x = subject.trace.first, subject.observations(32)
     with torch.no_grad():
         logprobs = [
             subject.act(agent, x, a.expand(32, *a.shape))[1] for a in subject.act(agent, x)[0]
         ]
     spread = float(torch.stack(logprobs).std(1).mean())
-    measured, expected = f"log-probabilities {spread:.1e} apart", "below 3e-02"
+    measured, expected = f"log-probabilities vary by {spread:.1e}", "below 3e-02"
     if spread < 0.03:
         return passes(measured, expected)
-    question = (
-        "the policy begins with preferences of its own: the weights of its last layer are large"
-    )
+    question = "the initial policy depends strongly on the state: the initial weights of its last layer are large"
     return differs(measured, expected, question)
 
 
 @check("Agent", of="continuous rpo", follows="density")
 def rpo_noise(subject: Subject) -> Finding:
-    """At the location itself the squares of z can be read off the log-probability: 2 alpha^2 / 3 on the mean."""
+    """The noise z of RPO, read from the log-probability at the mean action: it is uniform in [-alpha, alpha], has a
+    mean of 0, and is independent for each sample and dimension."""
     alpha = 0.4
     noisy, plain = (subject.agent(rpo_alpha=a, rpo_perturb_rollout=False) for a in (alpha, 0.0))
     if not (hasattr(noisy, "actor_mean") and hasattr(noisy, "actor_logstd")):
         raise Unable(
-            "the agent has no actor_mean and actor_logstd, by which the probe reads the noise off"
+            "the agent has no actor_mean and actor_logstd, which the probe needs to read the noise"
         )
     x = subject.observations(1).expand(100_000, -1)
     with torch.no_grad():
@@ -511,31 +535,35 @@ def rpo_noise(subject: Subject) -> Finding:
     spread = float(squares.std() / (alpha**2 * (8 / 45) ** 0.5))
     middle = float((squares - beside).mean() / 4)
     acting = "equal" if torch.equal(*same) else "noisy"
-    measured = f"z^2 {ratio:.2f}, spread {spread:.2f}, z {middle:.2f}, acting {acting}"
+    measured = f"z^2 {ratio:.2f}, spread {spread:.2f}, mean {middle:.2f}, actions {acting}"
     expected = "1.00, 1.00, 0.00, equal"
     if acting == "noisy":
         return broken(
-            measured, expected, "z is added while acting as well, without --rpo-perturb-rollout"
+            measured,
+            expected,
+            "z is also added to the rollout's actions, without --rpo-perturb-rollout",
         )
     if spread < 0.1 < ratio:
-        return broken(measured, expected, "one draw of z serves the whole minibatch")
+        return broken(measured, expected, "one draw of z is used for the whole minibatch")
     if abs(middle) > 0.03:
-        return broken(measured, expected, "z is not symmetric around 0")
+        return broken(measured, expected, "the mean of z is not 0")
     if max(abs(ratio - 1), abs(spread - 1)) > 0.03 or top > 2 * alpha**2 + 1e-4:
         return differs(
-            measured, expected, "z is not uniform in [-alpha, alpha] for each row and dimension"
+            measured,
+            expected,
+            "z is not uniform in [-alpha, alpha] and independent for each sample and dimension",
         )
     return passes(measured, expected)
 
 
 @check("train", of="continuous rpo", follows="rpo-noise")
 def rpo_schedule(subject: Subject) -> Finding:
-    """With --rpo-alpha 0.4 --rpo-alpha-final 0.1: alpha falls linearly with the steps, read off the agent."""
+    """With --rpo-alpha 0.4 --rpo-alpha-final 0.1 the agent's alpha decreases linearly with the steps."""
     if not hasattr(subject.module.Args, "rpo_alpha_final"):
         raise Skip
     trace = Trace(subject, rpo_alpha=0.4, rpo_alpha_final=0.1)
     if not hasattr(trace.first, "rpo_alpha"):
-        raise Unable("the agent has no rpo_alpha")
+        raise Unable("the agent has no attribute rpo_alpha")
     ours = [float(record["agent"].rpo_alpha) for record in trace.updates]
     right = [0.4 - 0.3 * step / trace.args.total_timesteps for step in [0, *trace.steps]][
         : len(ours)
@@ -544,10 +572,12 @@ def rpo_schedule(subject: Subject) -> Finding:
     if largest(ours, right) < 1e-3:
         return passes(measured, expected)
     if ours[-1] > ours[0] or max(ours) > 0.401:
-        return broken(measured, expected, "alpha rises, where it is to fall to --rpo-alpha-final")
+        return broken(
+            measured, expected, "alpha increases instead of decreasing to --rpo-alpha-final"
+        )
     if ours[-1] == ours[0]:
         return broken(measured, expected, "--rpo-alpha-final has no effect")
-    return differs(measured, expected, "alpha does not fall linearly")
+    return differs(measured, expected, "alpha does not decrease linearly")
 
 
 # ---- the loss --------------------------------------------------------------------------------------------------------
@@ -555,12 +585,13 @@ def rpo_schedule(subject: Subject) -> Finding:
 
 @check("update")
 def rows_are_independent(subject: Subject) -> Finding:
-    """Rows of the batch keep together: the loss changes when one of its tensors alone is shuffled."""
+    """The tensors of a sample stay together: the loss changes when one tensor alone is shuffled. The value of one
+    observation does not depend on the others in the batch."""
     mb = Minibatch(subject, 32, norm_adv=False, clip_vloss=True, ent_coef=0.0)
     order = torch.arange(32).roll(5)
     with torch.no_grad():
         whole, spoilt = float(mb.loss()), []
-        again = abs(float(mb.loss()) - whole)  # a loss may draw
+        again = abs(float(mb.loss()) - whole)  # a loss may draw random numbers
         for name in sorted(mb.drawn - {"valid"}):
             tensor = mb.batch[name]
             other = (
@@ -572,16 +603,12 @@ def rows_are_independent(subject: Subject) -> Finding:
                 tensor.is_floating_point()
                 and abs(float(mb.loss(**{name: other})) - whole) < 1e-6 + 2 * again
             ):
-                continue  # the loss does not depend on it
+                continue  # the loss does not depend on this tensor
             change = abs(float(mb.loss(**{name: tensor[order]})) - whole)
             spoilt += [name] if change < 1e-6 * max(1, abs(whole)) + again else []
     if spoilt:
-        mistake = (
-            "a broadcast such as (n,) - (n, 1), or one row for all: every row meets every other"
-        )
-        return broken(
-            f"shuffled without effect: {', '.join(sorted(spoilt))}", "each has one", mistake
-        )
+        mistake = "a broadcast such as (n,) - (n, 1), or one element for all: every sample is combined with every other"
+        return broken(f"shuffling has no effect: {', '.join(sorted(spoilt))}", "an effect", mistake)
     if "policy" in subject.kinds:
         x = mb.batch["x"]
         with torch.no_grad():
@@ -589,9 +616,11 @@ def rows_are_independent(subject: Subject) -> Finding:
             together = subject.value(mb.agent, x)
         if largest(together, alone) > 1e-3:
             return broken(
-                "other values beside other rows", "its own", "a row decides the value of others"
+                "other values in another batch",
+                "the same",
+                "the value of one observation depends on the others in the batch",
             )
-    return passes("all rows keep together")
+    return passes("tensors stay together")
 
 
 def own(mb: Minibatch, mine: torch.Tensor, other: torch.Tensor) -> list:
@@ -611,8 +640,8 @@ def own(mb: Minibatch, mine: torch.Tensor, other: torch.Tensor) -> list:
 def slopes(
     subject: Subject, mb: Minibatch, part: str, right, mistakes: dict, choices: dict, question: str
 ) -> Finding:
-    """The gradient of the loss, by the parameters that only the policy (or the value) has, is that of a sum over
-    rows of slope x log-probability (or value): `right`, or what a mistake would give."""
+    """Compare the gradient of the loss by the parameters of the policy alone (or of the critic alone) with that of a
+    sum over samples of slope x log-probability (or value). The slope is `right`, or what a mistake would give."""
     x = mb.batch["x"]
     outputs = {
         "logprob": subject.act(mb.agent, x, mb.batch.get("action"))[1],
@@ -621,9 +650,9 @@ def slopes(
     output = outputs.pop(part)
     if output.shape != (len(x),):
         return broken(
-            f"{part} of the shape {tuple(output.shape)}",
+            f"{part} has the shape {tuple(output.shape)}",
             f"({len(x)},)",
-            "a tensor of another shape will broadcast",
+            "a tensor with the wrong shape is broadcast",
         )
     parameters = own(mb, output, *outputs.values())
     if not parameters:
@@ -636,20 +665,20 @@ def slopes(
         {text: summed(slope) / size for text, slope in part.items()} for part in (mistakes, choices)
     ]
     if ours.abs().max() < 1e-9 * size:
-        return broken("no gradient", "one", "no gradient reaches it")
+        return broken("no gradient", "a gradient", "the loss gives no gradient")
     finding = compare(ours / size, theirs / size, *cases, question)
     factor = float(ours @ theirs / (theirs @ theirs))
     cosine = float(torch.cosine_similarity(ours, theirs, 0))
     if finding.verdict == "differs" and cosine > 0.9999:
         return differs(
-            f"{factor:.3g} times the published slope",
+            f"{factor:.3g} times the published derivative",
             "1",
-            f"the {part} has {factor:.3g} times its weight in the loss",
+            f"the {part} has {factor:.3g} times its published weight in the loss",
         )
-    # beside a ratio a term of its own, such as a KL penalty on made-up old means, may pull anywhere
+    # an additional term in a PPO loss, such as a KL penalty, may pull in any direction
     limit = -0.7 if "ratio" in subject.kinds else 0
     if finding.verdict == "differs" and factor < -0.2 and cosine < limit:
-        return broken(finding.measured, finding.expected, "the loss moves it the wrong way")
+        return broken(finding.measured, finding.expected, "the gradient has the wrong direction")
     return finding
 
 
@@ -659,24 +688,25 @@ def rows_of(subject: Subject, many: int) -> int:
 
 @check("update", of="ratio", follows="rows-are-independent density")
 def clipping(subject: Subject) -> Finding:
-    """Slope of the loss by each row's log-probability: -ratio x advantage, and 0 where clipping must hold it, which is
-    nowhere in a trust region. The same with --norm-adv and the advantage less its mean, over its deviation."""
+    """Derivative of the loss by each sample's log-probability: -ratio x advantage, and 0 where PPO clips the ratio
+    (nowhere in TRPO). With --norm-adv the advantages are standardised first."""
     finding = policy_slopes(subject, lambda advantage: advantage)
     if finding.verdict != "passes" or "norm_adv" not in subject.module.Args.__dataclass_fields__:
         return finding
-    for n in (1, 0):  # the deviation may be divided by the number of rows less 1, or by it
+    for n in (1, 0):  # the standard deviation may divide by n - 1 or by n
         whole = lambda a, n=n: (a - a.mean()) / (a.std(correction=n) + 1e-8)  # noqa: E731
         with_norm = policy_slopes(subject, whole, norm_adv=True)
         if with_norm.verdict == "passes":
             return finding
     if with_norm.verdict == "broken":
         return with_norm
-    question = "with --norm-adv the advantage is not (advantage - mean) / deviation"
+    question = "with --norm-adv the advantage is not (advantage - mean) / standard deviation"
     return differs(with_norm.measured, with_norm.expected, question)
 
 
 def policy_slopes(subject: Subject, standardise, norm_adv: bool = False) -> Finding:
-    """Of the loss by each row's log-probability, with the advantages as the loss should take them."""
+    """Check the derivatives of the loss by each sample's log-probability, with advantages as the loss should use
+    them."""
     mb = Minibatch(subject, rows_of(subject, 256), norm_adv=norm_adv, ent_coef=0.0)
     with torch.no_grad():
         logprob = subject.act(mb.agent, mb.batch["x"], mb.batch["action"])[1]
@@ -691,13 +721,13 @@ def policy_slopes(subject: Subject, standardise, norm_adv: bool = False) -> Find
     plain = -ratio * advantage / n
     right = torch.where(held, 0, plain)
     mistakes = {
-        "the sign of the policy loss: it lowers good actions": -right,
-        "max in place of min: the clip holds the wrong side": torch.where(other, 0, plain),
-        "the sign of the policy loss, and no clip": -plain,
+        "the sign of the policy loss is wrong: good actions become less likely": -right,
+        "max instead of min: clipping acts on the wrong side": torch.where(other, 0, plain),
+        "the sign of the policy loss is wrong, and the ratio is not clipped": -plain,
     }
     choices = {
         "the ratio is not clipped": plain,
-        "the ratio is clipped on both sides, whatever the advantage": torch.where(
+        "the ratio is clipped on both sides, regardless of the advantage's sign": torch.where(
             held | other, 0, plain
         ),
     }
@@ -717,10 +747,11 @@ def policy_slopes(subject: Subject, standardise, norm_adv: bool = False) -> Find
 
 @check("Agent", of="penalty continuous", follows="density")
 def kl_penalty(subject: Subject) -> Finding:
-    """get_kl of two agents whose means and scales differ: the KL of old and new Gaussians, in float64."""
+    """get_kl of two agents with different means and standard deviations equals the KL of the old and new Gaussians in
+    float64."""
     old, new = (subject.agent(seed=seed).double() for seed in (0, 1))
     if not hasattr(new, "get_kl"):
-        raise Unable("the agent has no get_kl")
+        raise Unable("the agent has no method get_kl")
     old.actor_logstd.data += torch.tensor([-0.5, 0.6])
     x = subject.observations(32).double()
     with torch.no_grad():
@@ -728,10 +759,18 @@ def kl_penalty(subject: Subject) -> Finding:
         ours, terms = new.get_kl(old, x), gaussian_kl(*pairs[0], *pairs[1])
     error, std = pairs[0][0] - pairs[1][0], pairs[1][1]
     mistakes = {
-        "the sign: moving away from the old policy is rewarded": -terms.sum(-1).mean(),
-        "the KL is averaged over action dimensions, not summed": terms.mean(),
-        "the scales of the policies are left out": (error / std).square().sum(-1).mean() / 2,
-        "the old scale is taken for both": (error / pairs[0][1]).square().sum(-1).mean() / 2,
+        "the sign is wrong: moving away from the old policy is rewarded": -terms.sum(-1).mean(),
+        "the KL is averaged over action dimensions instead of summed": terms.mean(),
+        "the difference between the standard deviations is ignored": (error / std)
+        .square()
+        .sum(-1)
+        .mean()
+        / 2,
+        "the old standard deviation is used for both policies": (error / pairs[0][1])
+        .square()
+        .sum(-1)
+        .mean()
+        / 2,
     }
     choices = {"the KL is KL[new || old]": gaussian_kl(*pairs[1], *pairs[0]).sum(-1).mean()}
     return compare(
@@ -741,19 +780,19 @@ def kl_penalty(subject: Subject) -> Finding:
 
 @check("update", of="penalty continuous", follows="kl-penalty")
 def penalty_holds(subject: Subject) -> Finding:
-    """How far the first update moves with --init-beta 1000, against --init-beta 1e-6."""
+    """The first update moves the policy less with --init-beta 1000 than with --init-beta 1e-6."""
     free, held = (Trace(subject, init_beta=beta).kl(0) for beta in (1e-6, 1000.0))
-    measured, expected = f"KL {held:.1e} against {free:.1e}", "less than a half"
+    measured, expected = f"KL {held:.1e} against {free:.1e}", "less than half"
     if held < free / 2:
         return passes(measured, expected)
     if held > 1.1 * free:
-        return broken(measured, expected, "the penalty drives the policy away from the old one")
-    return differs(measured, expected, "the penalty hardly holds the policy")
+        return broken(measured, expected, "the penalty pushes the policy away from the old one")
+    return differs(measured, expected, "the penalty hardly limits how far the policy moves")
 
 
 @check("train", of="penalty continuous", follows="kl-penalty penalty-holds")
 def penalty_weight(subject: Subject) -> Finding:
-    """beta after each update, by its KL: with --kl-target above and below the KLs that there are."""
+    """beta changes after each update as its KL requires, with --kl-target above and below the KLs of the run."""
     usual = float(np.median([subject.trace.kl(k) for k in range(len(subject.trace.updates))]))
     wrong, against, total = 0, 0, 0
     for target in (2 * usual, usual / 3):
@@ -769,19 +808,22 @@ def penalty_weight(subject: Subject) -> Finding:
             total += 1
             wrong += abs(after / right - 1) > 1e-3
             against += (after > before and factor < 1) or (after < before and factor > 1)
-    measured, expected = f"{wrong} of {total} updates wrong, {against} the other way", "none"
+    measured, expected = (
+        f"{wrong} of {total} updates wrong, {against} in the wrong direction",
+        "none",
+    )
     if not wrong:
         return passes(measured, expected)
     if against > wrong / 2:
         return broken(
             measured,
             expected,
-            "beta falls where the policy moves too far, or rises where it hardly moves",
+            "beta decreases after too large a KL, or increases after too small a KL",
         )
     return differs(
         measured,
         expected,
-        "beta does not double above 1.5 x --kl-target and fall to --beta-decay below --kl-target / 1.5",
+        "beta is not doubled above 1.5 x --kl-target and multiplied by --beta-decay below --kl-target / 1.5",
     )
 
 
@@ -791,14 +833,15 @@ def penalty_weight(subject: Subject) -> Finding:
 def policy_parameters(agent) -> list:
     if not isinstance(getattr(agent, "actor_logstd", None), torch.nn.Parameter):
         raise Unable(
-            "the agent has no actor_mean and actor_logstd, which the probe takes for its policy"
+            "the agent has no actor_mean and actor_logstd, which the probe needs as the policy's parameters"
         )
     return [*agent.actor_mean.parameters(), agent.actor_logstd]
 
 
 def fisher_root(agent, x) -> torch.Tensor:
-    """A matrix R with R^T R the Fisher matrix, averaged over rows x, of the parameters of a Gaussian policy: a row for
-    each mean, its derivatives over the deviation, and one for each log of a deviation, whose own information is 2."""
+    """A matrix R with R^T R equal to the Fisher matrix of a Gaussian policy's parameters, averaged over the
+    observations x. It has a row for each mean (its derivatives divided by the standard deviation) and one for each log
+    standard deviation, whose Fisher information is 2."""
     parameters, mean = policy_parameters(agent), agent.actor_mean(x)
     std = agent.actor_logstd.exp().detach()
     rows = [gradient(number, parameters) for number in (mean / std / len(x) ** 0.5).flatten()]
@@ -808,9 +851,10 @@ def fisher_root(agent, x) -> torch.Tensor:
 
 @check("fisher_product", of="trust-region continuous", follows="density")
 def fisher_vector_product(subject: Subject) -> Finding:
-    """fisher_product on vectors, with damping 0.3, against the matrix made of the derivatives of means and scales."""
+    """fisher_product of random vectors, with damping 0.3, equals the product with the Fisher matrix, built from the
+    derivatives of means and standard deviations."""
     if not hasattr(subject.module, "fisher_product"):
-        raise Unable("there is no function fisher_product")
+        raise Unable("the file has no function fisher_product")
     agent, x = subject.agent().double(), subject.observations(8).double()
     parameters, root = policy_parameters(agent), fisher_root(agent, x)
     policy = torch.distributions.Normal(agent.actor_mean(x), agent.actor_logstd.exp())
@@ -819,33 +863,39 @@ def fisher_vector_product(subject: Subject) -> Finding:
     ours = torch.stack([product(v).detach() for v in vectors])
     plain = vectors @ root.T @ root
     right, scale = plain + 0.3 * vectors, plain.abs().max()
-    mistakes = {"the sign of the damping": plain - 0.3 * vectors}
-    mistakes |= {"the sign of the Fisher matrix": 0.3 * vectors - plain}
-    mistakes |= {"the Fisher matrix does not enter: this is the plain gradient": 0.3 * vectors}
+    mistakes = {"the sign of the damping is wrong": plain - 0.3 * vectors}
+    mistakes |= {"the sign of the Fisher matrix is wrong": 0.3 * vectors - plain}
     mistakes |= {
-        f"the KL of {n} rows is summed or halved": f * plain + 0.3 * vectors
+        "the Fisher matrix is not used: the step is along the plain gradient": 0.3 * vectors
+    }
+    mistakes |= {
+        f"the KL of {n} samples is summed or halved": f * plain + 0.3 * vectors
         for n, f in ((8, 8), (2, 0.5))
     }
-    choices = {"there is no damping": plain}
+    choices = {"the damping is missing": plain}
     cases = [{text: other / scale for text, other in part.items()} for part in (mistakes, choices)]
-    question = "the product is not that of the Fisher matrix and the damping"
+    question = "the product is not that of the Fisher matrix plus damping"
     return compare(ours / scale, right / scale, *cases, question, 1e-6)
 
 
 @check("conjugate_gradient", of="trust-region")
 def conjugate_gradient(subject: Subject) -> Finding:
-    """The solution for a random positive definite matrix, in as many steps as it has rows, against a direct one."""
+    """The solution for a random positive definite matrix, after as many iterations as it has rows, equals the direct
+    solution."""
     root, b = torch.randn(12, 12, dtype=torch.float64), torch.randn(12, dtype=torch.float64)
     matrix = root @ root.T / 12 + torch.eye(12)
     ours = subject.trace.module.conjugate_gradient(lambda v: matrix @ v, b, 12)
     error = largest(ours, torch.linalg.solve(matrix, b))
     if error < 1e-3:
         return passes(f"error {error:.1e}", "below 1e-03")
-    return broken(f"error {error:.1e}", "below 1e-03", "it does not solve the equation")
+    return broken(
+        f"error {error:.1e}", "below 1e-03", "the result does not solve the linear system"
+    )
 
 
 def policy_steps(trace: Trace):
-    """Of each update: the agents before and after, the surrogate's tensors, and whether the policy has moved."""
+    """For each update: the agents before and after, the tensors of the surrogate objective, and whether the policy has
+    changed."""
     agents = [*(record["agent"] for record in trace.updates), trace.after]
     for record, (old, new) in zip(trace.updates, itertools.pairwise(agents)):
         pairs = zip(policy_parameters(old), policy_parameters(new))
@@ -858,17 +908,18 @@ def policy_steps(trace: Trace):
     follows="conjugate-gradient fisher-vector-product clipping",
 )
 def natural_gradient(subject: Subject) -> Finding:
-    """The direction of the first step that is taken, against (F + damping I)^-1 g with the whole matrix, in float64."""
+    """The first step that is taken has the direction of (F + damping I)^-1 g, computed with the whole Fisher matrix in
+    float64."""
     trace = Trace(subject, norm_adv=False, max_kl=1e-3, cg_steps=50)
     steps = [(old, new, mb) for old, new, mb, moved in policy_steps(trace) if moved]
     if not steps:
-        return broken("no step was taken", "one", "the policy never moves")
+        return broken("no step was taken", "a step", "the policy never changes")
     old, new, mb = steps[0][0].double(), steps[0][1].double(), steps[0][2]
     x, parameters = mb["x"].double(), policy_parameters(old)
     logprob = subject.act(old, x, mb["action"].double())[1]
     uphill = gradient((logprob * mb["advantage"].double()).mean(), parameters)
     root, damping = fisher_root(old, x), getattr(trace.args, "cg_damping", 0.1)
-    # Woodbury: a matrix with as many rows as there are means, in place of one with as many as there are parameters
+    # Woodbury: invert a matrix with a row for each mean instead of one with a row for each parameter
     inner = damping * torch.eye(len(root), dtype=torch.float64) + root @ root.T
     right = (uphill - root.T @ torch.linalg.solve(inner, root @ uphill)) / damping
     step = torch.cat(
@@ -879,19 +930,19 @@ def natural_gradient(subject: Subject) -> Finding:
     if cosine > 0.99:
         return passes(measured, expected)
     if cosine < 0:
-        return broken(measured, expected, "the step goes the wrong way")
+        return broken(measured, expected, "the step has the wrong direction")
     text = (
-        "the step is that of the plain gradient"
+        "the step follows the plain gradient"
         if plain > 0.99
-        else "the step is not along the natural gradient"
+        else "the step does not follow the natural gradient"
     )
     return differs(measured, expected, text)
 
 
 @check("update", of="trust-region continuous", follows="natural-gradient clipping")
 def trust_region(subject: Subject) -> Finding:
-    """With --max-kl 0.01, 0.5 and 1000: each step keeps to it and betters the surrogate, for which the last is too far;
-    with the others the longest use a part of it."""
+    """With --max-kl 0.01, 0.5 and 1000 each step respects the limit and improves the surrogate objective. With 0.01 and
+    0.5 the longest steps use at least a tenth of the limit; with 1000 the full step is too long to be accepted."""
     for limit in (0.01, 0.5, 1000.0):
         trace = Trace(subject, norm_adv=False, max_kl=limit)
         kls = [trace.kl(k) for k in range(len(trace.updates))]
@@ -901,16 +952,20 @@ def trust_region(subject: Subject) -> Finding:
             ratio = (logprobs[1] - logprobs[0]).double().exp()
             moves.append(moved)
             better.append(float(((ratio - 1) * mb["advantage"]).mean()))
-        measured = f"KL up to {max(kls):.1e}, {sum(moves)} of {len(moves)} updates step"
+        measured = (
+            f"KL up to {max(kls):.1e}, {sum(moves)} of {len(moves)} updates change the policy"
+        )
         expected = f"below {limit:.1e}, most"
         if max(kls) > 1.01 * limit:
             return broken(measured, expected, "a step leaves the trust region")
         if any(moved and gain < -1e-6 for moved, gain in zip(moves, better)):
-            return broken(measured, expected, "a step that makes the surrogate worse is taken")
+            return broken(
+                measured, expected, "a step that lowers the surrogate objective is accepted"
+            )
         if limit == 1000:
             break
         if not any(moves):
-            return broken(measured, expected, "the policy never moves")
+            return broken(measured, expected, "the policy never changes")
         if max(kls) < 0.1 * limit:
             return differs(measured, expected, "the steps are far shorter than --max-kl allows")
     return passes(measured, expected)
@@ -918,7 +973,8 @@ def trust_region(subject: Subject) -> Finding:
 
 @check("update", of="trust-region continuous", follows="trust-region")
 def refused_step(subject: Subject) -> Finding:
-    """Where all advantages are 0, and where they are not numbers, no step is better: the policy stays, bit for bit."""
+    """If all advantages are 0 or NaN, no step improves the surrogate objective and the policy stays the same, bit for
+    bit."""
     if subject.trace.update_call is None or "advantage" not in subject.loss_parameters:
         raise Unable("the arguments of update cannot be copied, or the loss takes no advantage")
     for value in (0.0, math.nan):
@@ -933,7 +989,7 @@ def refused_step(subject: Subject) -> Finding:
         subject.trace.names["update"](**arguments | {"batch": batch})
         pairs = zip(policy_parameters(before), policy_parameters(agent))
         if any(not torch.equal(*pair) for pair in pairs):
-            return broken("another policy", "the same", "a step that is refused is not taken back")
+            return broken("another policy", "the same", "a rejected step is not undone")
     return passes("the same", "the same")
 
 
@@ -942,10 +998,12 @@ def refused_step(subject: Subject) -> Finding:
 
 @check("update", of="score", follows="rows-are-independent density probabilities")
 def policy_gradient(subject: Subject) -> Finding:
-    """Slope of the loss by each row's log-probability: -(target - value), and 0 in reset rows where it gets them; with
-    --norm-adv and each --baseline, where there are such flags."""
+    """Derivative of the loss by each sample's log-probability: -(target - value), and 0 for autoreset steps if the loss
+    receives them. Also with --norm-adv and each --baseline, if the file has these flags."""
     if "advantage" in subject.loss_parameters:
-        raise Unable(f"{subject.loss_name} takes an advantage, but nothing with logp in its name")
+        raise Unable(
+            f"{subject.loss_name} takes an advantage, but no argument with logp in its name"
+        )
     finding = None
     flags = subject.module.Args.__dataclass_fields__
     baselines = ("value", "none") if "baseline" in flags else ("value",)
@@ -964,14 +1022,14 @@ def policy_gradient(subject: Subject) -> Finding:
             advantage = (advantage - advantage.mean()) / advantage.std()
         right = -advantage * valid / valid.sum()
         mistakes = {
-            "the sign of the policy loss: it lowers good actions": -right,
-            "reset rows count": -advantage / len(advantage),
+            "the sign of the policy loss is wrong: good actions become less likely": -right,
+            "autoreset steps enter the loss": -advantage / len(advantage),
         }
         choices = {
-            "the target stands in for the advantage: there is no baseline": -target
+            "the loss uses the target instead of the advantage: the baseline is missing": -target
             * valid
             / valid.sum(),
-            "a value is subtracted in spite of --baseline none": -(target - value)
+            "a value is subtracted despite --baseline none": -(target - value)
             * valid
             / valid.sum(),
         }
@@ -991,7 +1049,7 @@ def policy_gradient(subject: Subject) -> Finding:
 
 @check("RMSprop", of="n-step")
 def rmsprop(subject: Subject) -> Finding:
-    """Ten steps of RMSprop on given gradients, against the formula in float64."""
+    """Ten steps of RMSprop with given gradients equal the formula in float64."""
     if not hasattr(subject.module, "RMSprop"):
         raise Skip
     parameter = torch.nn.Parameter(torch.randn(20))
@@ -1004,12 +1062,12 @@ def rmsprop(subject: Subject) -> Finding:
         square = 0.8 * square + 0.2 * grad.double() ** 2
         theirs = theirs - 0.1 * grad.double() / (square + 0.01).sqrt()
         outside = outside - 0.1 * grad.double() / (square.sqrt() + 0.01)
-    choices = {"epsilon stands outside the root": outside}
-    question = "RMSprop is not theta - lr x gradient / sqrt(g + eps), g being the running mean of its square, from 1"
+    choices = {"epsilon is added outside the square root": outside}
+    question = "RMSprop is not theta - lr x gradient / sqrt(g + eps), with g the running mean of gradient^2 from 1 on"
     return compare(
         parameter.detach(),
         theirs,
-        {"the sign of the step": 2 * start - theirs},
+        {"the sign of the step is wrong": 2 * start - theirs},
         choices,
         question,
         1e-5,
@@ -1017,7 +1075,8 @@ def rmsprop(subject: Subject) -> Finding:
 
 
 def value_slopes(value, target, centre, eps: float) -> torch.Tensor:
-    """Slope by `value` of half the larger of the squared errors of value and of value clipped around `centre`."""
+    """Derivative by `value` of half the larger squared error: that of the value, or of the value clipped around
+    `centre`."""
     inside = centre + (value - centre).clamp(-eps, eps)
     plain = (value - target).abs() >= (inside - target).abs()
     return torch.where(plain, value - target, (inside - target) * ((value - centre).abs() < eps))
@@ -1025,11 +1084,12 @@ def value_slopes(value, target, centre, eps: float) -> torch.Tensor:
 
 @check("update", of="policy", follows="rows-are-independent")
 def value_loss(subject: Subject) -> Finding:
-    """Slope of the loss by each row's value, without and with --clip-vloss. A2C's is the whole squared error."""
+    """Derivative of the loss by each sample's value, with and without --clip-vloss. A2C uses the whole squared error,
+    the other algorithms half of it."""
     finding = None
     share = "the whole" if hasattr(subject.module, "n_step_returns") else "half the"
     flags = subject.module.Args.__dataclass_fields__
-    apart = subject.trace.value_call is not None  # the values have a loss of their own
+    apart = subject.trace.value_call is not None  # the critic has its own loss
     plain = 1.0 if apart or hasattr(subject.module, "compute_returns") else 0.5
     of = "value_minibatches" if apart else "minibatches"
     for clip in (False, True) if "clip_vloss" in flags else (False,):
@@ -1044,13 +1104,13 @@ def value_loss(subject: Subject) -> Finding:
             getattr(mb.args, "clip_coef", math.inf),
         )
         right = weight * value_slopes(value, target, old, eps if clip else math.inf)
-        mistakes = {"the sign of the value loss": -right}
+        mistakes = {"the sign of the value loss is wrong": -right}
         if clip:
             around = weight * value_slopes(value, target, target, eps)
-            mistakes["values are clipped around the target in place of the old value"] = around
+            mistakes["values are clipped around the target instead of the old value"] = around
         error = value - target
         choices = {
-            "the value loss is Huber's": weight * error.clamp(-1, 1),
+            "the value loss is the Huber loss": weight * error.clamp(-1, 1),
             "the value loss is the absolute error": weight * error.sign(),
         }
         if clip:
@@ -1064,13 +1124,15 @@ def value_loss(subject: Subject) -> Finding:
             choices,
             f"the value loss is not {share} squared error",
         )
-        if one.hint == "no gradient reaches it":
+        if one.hint == "the loss gives no gradient":
             critic = {
                 name for name, _ in subject.trace.first.named_parameters()
             } - subject.trace.learned
-            if not critic:  # another loss trains it
+            if not critic:  # another loss trains the critic
                 one = differs(
-                    "no gradient", "one", "this loss does not train the value, something else does"
+                    "no gradient",
+                    "a gradient",
+                    "this loss does not train the critic; another loss does",
                 )
         if finding is None or finding.verdict == "passes" or one.verdict == "broken":
             finding = one
@@ -1079,7 +1141,7 @@ def value_loss(subject: Subject) -> Finding:
 
 @check("update", of="policy", follows="rows-are-independent density probabilities")
 def entropy_bonus(subject: Subject) -> Finding:
-    """With --ent-coef c the loss is lower by c times the entropy, and so is its gradient."""
+    """With --ent-coef c the entropy enters the loss and its gradient with the factor -c."""
     if "ent_coef" not in subject.module.Args.__dataclass_fields__:
         raise Skip
     mb = Minibatch(subject, 64, ent_coef=0.3)
@@ -1096,16 +1158,21 @@ def entropy_bonus(subject: Subject) -> Finding:
         if largest(ours, theirs) < 1e-3 * max(1, float(theirs.abs().max())):
             return passes(measured, expected)
         if not ours.any():
-            return broken("no gradient", "one", "the entropy is in the loss without a gradient")
-        return differs("another gradient", "the entropy's", "the entropy's gradient is changed")
+            return broken(
+                "no gradient", "a gradient", "the entropy enters the loss without a gradient"
+            )
+        return differs(
+            "another gradient", "that of the entropy", "the gradient of the entropy is changed"
+        )
     if abs(change - 0.3 * entropy) < 1e-3:
-        return broken(measured, expected, "the sign of the entropy bonus")
-    return differs(measured, expected, "the entropy bonus is not --ent-coef times the entropy")
+        return broken(measured, expected, "the sign of the entropy term is wrong")
+    return differs(measured, expected, "the entropy term is not --ent-coef times the entropy")
 
 
 @check("update", of="ratio", follows="rows-are-independent")
 def advantage_normalisation(subject: Subject) -> Finding:
-    """With --norm-adv the loss does not change when all advantages are scaled and shifted; without it, it does."""
+    """With --norm-adv the loss does not change when all advantages are scaled and shifted. Without --norm-adv it
+    does."""
     changes = {}
     for norm in (True, False):
         mb = Minibatch(subject, 64, norm_adv=norm)
@@ -1122,7 +1189,7 @@ def advantage_normalisation(subject: Subject) -> Finding:
         else ""
     )
     return differs(
-        measured, expected, text or "advantages are standardised whatever --norm-adv says"
+        measured, expected, text or "advantages are standardised regardless of --norm-adv"
     )
 
 
@@ -1131,7 +1198,8 @@ def advantage_normalisation(subject: Subject) -> Finding:
 
 @check("train", of="ratio")
 def first_ratio(subject: Subject) -> Finding:
-    """In the first minibatch of an update nothing has changed since the rollout: the ratio is 1; later it is not."""
+    """In the first minibatch of an update the policy is still that of the rollout, so the ratio is 1. In later
+    minibatches it is not."""
     worst, later = 0.0, 0.0
     for record in subject.trace.updates:
         for k, mb in enumerate(record["minibatches"]):
@@ -1146,23 +1214,23 @@ def first_ratio(subject: Subject) -> Finding:
             worst = max(worst, off if k == 0 else 0.0)
             later = max(later, off)
     measured = f"ratio 1 +- {worst:.1e}, later 1 +- {later:.1e}"
-    expected = "1 +- 1e-03, later further off"
+    expected = "1 +- 1e-03, later more"
     if later < 1e-6:
         return broken(
             measured,
             expected,
-            "old log-probabilities are computed anew in the update: the ratio is always 1",
+            "old log-probabilities are recomputed in the update, so the ratio is always 1",
         )
     epochs = getattr(subject.trace.args, "update_epochs", 1)
     if worst < 1e-3 and (epoch := anew(subject, epochs)):
         return broken(
             f"{measured}; again 1 in epoch {epoch}",
             expected,
-            "old log-probabilities are computed anew in each epoch",
+            "old log-probabilities are recomputed in each epoch",
         )
     if worst < 1e-3:
         return passes(measured, expected)
-    mistake = "old log-probabilities are stale, of another action, or under other statistics than those of the update"
+    mistake = "old log-probabilities are stale, of another action, or with other observation statistics than the update"
     return broken(measured, expected, mistake)
 
 
@@ -1192,31 +1260,33 @@ def shapes(subject: Subject) -> Finding:
             size = len(mb["x"])
             for name in names:
                 if name in mb and mb[name].shape != (size,):
-                    wrong.add(f"{name} {tuple(mb[name].shape)} for {size} rows")
+                    wrong.add(f"{name} {tuple(mb[name].shape)} for {size} samples")
     if wrong:
         return broken(
-            "; ".join(sorted(wrong)), "all (minibatch,)", "a tensor of another shape will broadcast"
+            "; ".join(sorted(wrong)),
+            "all (minibatch,)",
+            "a tensor with the wrong shape is broadcast",
         )
     return passes("all (minibatch,)")
 
 
 @check("train", of="policy")
 def reset_rows(subject: Subject) -> Finding:
-    """The batch holds each valid step, and no reset row."""
+    """The batch contains every valid step and no autoreset step."""
     return rows_of_batch(
-        subject.trace, "reset rows, the step after an episode's end, reach the loss"
+        subject.trace, "autoreset steps, which follow the end of an episode, reach the loss"
     )
 
 
 def rows_of_batch(trace: Trace, mistake: str) -> Finding:
-    """Whether the batch holds all valid steps and no others, which would be the mistake."""
+    """Whether the batch contains every valid step and no other; `mistake` says what other samples mean."""
     resets = lost = ends = firsts = total = 0
     for places, expected, record, truth in zip(
         trace.places, trace.expected, trace.updates, trace.truth
     ):
         batch = sketch(trace.batch(record)["x"])
         known = nearest(expected["resets"], batch)
-        own = nearest(expected["resets"], expected["x"])  # a state that was also acted in
+        own = nearest(expected["resets"], expected["x"])  # a state in which the agent also acted
         resets += int(((known >= 0) & (own < 0)).sum())
         missing = places < 0
         lost, total = lost + int(missing.sum()), total + len(places)
@@ -1224,20 +1294,23 @@ def rows_of_batch(trace: Trace, mistake: str) -> Finding:
         ends += int((missing & done).sum())
         after_life = np.roll(truth["life_lost"], 1, axis=0)[truth["valid"]]
         firsts += int((missing & after_life).sum())
-    measured = f"{resets} rows too many, {lost} of {total} valid rows lost"
+    measured = f"{resets} samples too many, {lost} of {total} valid samples missing"
     if resets:
         return broken(measured, "0, 0", mistake)
     if lost and lost == ends:
-        return broken(measured, "0, 0", "the last step of episodes is lost")
+        return broken(measured, "0, 0", "the last step of each episode is missing")
     if lost and lost == firsts:
-        return broken(measured, "0, 0", "the step after a lost life is taken for a reset row")
+        return broken(
+            measured, "0, 0", "the step after a lost life is discarded like an autoreset step"
+        )
     if lost:
         return differs(measured, "0, 0", "some steps are not trained on")
     return passes(measured, "0, 0")
 
 
 def found_rows(trace: Trace, of: str = "minibatches"):
-    """For each update: the batch's rows of the steps that were found, what is expected of them, and which they are."""
+    """For each update: the batch's samples whose steps were found in the record, what is expected of them, and which
+    they are."""
     places_of = trace.places if of == "minibatches" else trace.find(of)
     for places, expected, record, truth in zip(
         places_of, trace.expected, trace.updates, trace.truth
@@ -1249,7 +1322,8 @@ def found_rows(trace: Trace, of: str = "minibatches"):
 
 @check("train", of="policy", follows="reset-rows")
 def stored_actions(subject: Subject) -> Finding:
-    """What the environment got is the stored action through to_env; unclipped, it leaves the bounds now and then."""
+    """The environment receives the stored action after to_env. Stored actions are not clipped, so some lie outside the
+    bounds."""
     trace, worst, beyond, draws = subject.trace, 0.0, 0, 0
     space = trace.action_space
     for batch, expected, here, record, _ in found_rows(trace):
@@ -1268,24 +1342,25 @@ def stored_actions(subject: Subject) -> Finding:
             n + int(((a < low) | (a > high)).any(1).sum())
             for n, a in ((beyond, action), (draws, drawn))
         )
-    measured = f"error {worst:.1e}, {beyond} beyond the bounds"
+    measured = f"error {worst:.1e}, {beyond} outside the bounds"
     if worst > 1e-3:
         return broken(
-            measured, "below 1e-03", "the stored action is not the one that was drawn in this state"
+            measured, "below 1e-03", "the stored action is not the one sampled in this state"
         )
     if beyond == 0 and draws > 5:
         return broken(
             measured,
             "some",
-            "the clipped action is stored: its log-probability is not that of the draw",
+            "the clipped action is stored, but the log-probability is that of the unclipped one",
         )
     return passes(measured, "below 1e-03")
 
 
 @check("train", of="policy", follows="stored-actions sampling action-frequencies")
 def rollout_draws(subject: Subject) -> Finding:
-    """How likely each stored action is, ranked among 19 draws of the same policy in the same state: on average in the
-    middle. With discrete actions the agent of this run prefers some from the start."""
+    """Each stored action's log-probability is ranked among those of 19 new samples of the same policy in the same
+    state; the mean rank is in the middle. With discrete actions the agent of this run prefers some actions from the
+    start."""
     off = variance = 0.0
     trace = Trace(subject, scattered=True) if "discrete" in subject.kinds else subject.trace
     for batch, _, _, record, _ in found_rows(trace):
@@ -1293,21 +1368,23 @@ def rollout_draws(subject: Subject) -> Finding:
         with torch.no_grad():
             actions = [batch["action"], *(subject.act(agent, x)[0] for _ in range(19))]
             likely = torch.stack([subject.act(agent, x, action)[1] for action in actions])
-        ranks = (likely[:, None] - likely).sign().double().sum(1)  # (20, rows), their means are 0
+        ranks = (
+            (likely[:, None] - likely).sign().double().sum(1)
+        )  # (20, samples); the mean over the 20 is 0
         off += float(ranks[0].sum())
         variance += float((ranks**2).mean(0).sum())
     deviations = off / max(variance, 1e-9) ** 0.5
-    measured = f"{deviations:+.1f} deviations off"
+    measured = f"off by {deviations:+.1f} standard deviations"
     if abs(deviations) < 5:
         return passes(measured, "below 5")
     less = "less" if deviations < 0 else "more"
-    question = f"the rollout's actions are {less} likely than draws from its policy"
+    question = f"the rollout's actions are {less} likely than samples from its policy"
     return differs(measured, "below 5", question)
 
 
 @check("train", of="ratio", follows="reset-rows gae-inputs")
 def stored_values(subject: Subject) -> Finding:
-    """Old values of the batch against the agent's own values of the states in the protocol."""
+    """Old values in the batch equal the critic's values of the recorded states."""
     worst = 0.0
     for batch, _, here, record, truth in found_rows(subject.trace):
         if "old_value" not in batch:
@@ -1319,14 +1396,14 @@ def stored_values(subject: Subject) -> Finding:
     return differs(
         f"error {worst:.1e}",
         "below 1e-03",
-        "old values are not the agent's values of the rollout's states",
+        "old values are not the critic's values of the rollout's states",
     )
 
 
 @check("train", of="policy bootstrap")
 def gae_inputs(subject: Subject) -> Finding:
-    """Rewards, values, terminateds and dones of the whole rollout; reset rows do not count. Again without
-    --bootstrap-truncation and --terminal-on-life-loss where the file has them."""
+    """Rewards, values, terminateds and dones of the whole rollout match the record, except at autoreset steps. Also
+    without --bootstrap-truncation and --terminal-on-life-loss, if the file has these flags."""
     finding = inputs_of(subject, subject.trace)
     for flag, more in (
         ("bootstrap_truncation", ()),
@@ -1337,20 +1414,20 @@ def gae_inputs(subject: Subject) -> Finding:
         off = subject.known(dict.fromkeys((flag, *more), False))
         without = inputs_of(subject, Trace(subject, **off))
         if without.verdict != "passes":
-            question = f"--no-{flag.replace('_', '-')} does not do what it says"
+            question = f"--no-{flag.replace('_', '-')} does not have the documented effect"
             finding = differs(without.measured, without.expected, question)
     return finding
 
 
 def inputs_of(subject: Subject, trace: Trace) -> Finding:
-    """What reaches the returns in a run, against the environments' protocols."""
+    """Compare the inputs of the return function in a run with the record of the environments."""
     wrong, rows = {}, {}
     for (call, _), truth, record in zip(trace.returns, trace.truth, trace.updates):
         valid, values = truth["valid"], trace.values(truth, record["agent"])
         rewards, terminals, dones = truth["learner"]
         edge = np.concatenate([valid, valid[-1:]]) | np.concatenate(
             [valid[:1], valid]
-        )  # states that matter
+        )  # states whose values are used
         life, cut = truth["life_lost"] & valid, truth["truncated"] & valid
         pairs = {
             "rewards": (rewards, valid),
@@ -1360,13 +1437,15 @@ def inputs_of(subject: Subject, trace: Trace) -> Finding:
         }
         for name, (theirs, here) in pairs.items():
             if name not in call.arguments:
-                raise Unable(f"{subject.returns_name} takes {', '.join(call.arguments)}")
+                raise Unable(
+                    f"{subject.returns_name} takes {', '.join(call.arguments)}: keep the original names"
+                )
             ours = call.arguments[name].double().numpy()
             if ours.shape != theirs.shape:
                 return broken(
                     f"{name} {ours.shape}",
                     f"{theirs.shape}",
-                    "a tensor of another shape will broadcast",
+                    "a tensor with the wrong shape is broadcast",
                 )
             off = (np.abs(ours - theirs) > 1e-3 * np.maximum(1, np.abs(theirs))) & here
             rows.setdefault(name, []).append((off, here, ours, theirs))
@@ -1381,13 +1460,13 @@ def inputs_of(subject: Subject, trace: Trace) -> Finding:
 
 
 def judge_input(name: str, rows: list, raw: list) -> Finding:
-    """What is wrong with rewards, terminateds, dones or values, of which every rollout has (wrong rows, rows that
-    count, ours, the right ones)."""
+    """What is wrong with rewards, terminateds, dones or values. Each rollout has (wrong entries, entries that count,
+    the file's values, the right ones)."""
     off, here, ours, right = (np.stack(parts) for parts in zip(*rows))
     reward, valid, life, cut = (np.stack(parts) for parts in zip(*raw))
     measured, expected = f"{name}: {off.sum()} of {here.sum()} wrong", "none"
     same = lambda other: largest(ours[here], other[here]) < 1e-3  # noqa: E731
-    for axis, text in ((1, "of the step beside it"), (2, "of the environment beside it")):
+    for axis, text in ((1, "of the adjacent step"), (2, "of the adjacent environment")):
         if any(same(np.roll(right, shift, axis)) for shift in (1, -1)):
             return broken(measured, expected, f"{name} are those {text}")
     if name == "rewards":
@@ -1395,38 +1474,41 @@ def judge_input(name: str, rows: list, raw: list) -> Finding:
             return differs(measured, expected, "rewards are not clipped")
         moved = off[:, 1:].any() and np.abs(ours[:, 1:] - right[:, :-1])[here[:, 1:]].mean() < 1e-3
         return (
-            broken(measured, expected, "rewards of other steps")
+            broken(measured, expected, "rewards belong to other steps")
             if moved
-            else differs(measured, expected, "rewards are not those that the environments paid")
+            else differs(measured, expected, "rewards are not those of the environments")
         )
     if name == "terminateds":
         if not (off & ~life).any():
-            return broken(measured, expected, "a lost life does not end the bootstrap")
+            return broken(measured, expected, "the value after a lost life is bootstrapped")
         if not (off & ~cut).any():
-            return broken(measured, expected, "a time limit is treated as a terminal state")
-        return broken(measured, expected, "terminal states are lost, or stored in the wrong row")
+            return broken(measured, expected, "truncation is treated as termination")
+        return broken(measured, expected, "terminations are lost or stored at the wrong step")
     if name == "dones":
         late = largest(ours[:, 1:], right[:, :-1]) < 1e-3
         return broken(
             measured,
             expected,
-            "`done` is stored a row late" if late else "`done` is lost, or stored in the wrong row",
+            "`done` is stored one step late"
+            if late
+            else "`done` is lost or stored at the wrong step",
         )
     share = off.sum() / here.sum()
     if off[:, -1].any() and not off[:, :-1].any():
-        return broken(measured, expected, "the last value is that of another state")
+        return broken(measured, expected, "the last value belongs to another state")
     if share < 0.6:
         return broken(
             measured,
             expected,
-            "values of other states: the true final observation of an episode is lost",
+            "values belong to other states: the final observation of an episode is lost",
         )
-    return differs(measured, expected, "values are not the agent's own")
+    return differs(measured, expected, "values are not those of the agent's critic")
 
 
 @check("train", of="policy", follows="gae n-step-returns monte-carlo-returns gae-inputs reset-rows")
 def advantages(subject: Subject) -> Finding:
-    """Of every valid row: what the function of returns gave for it, called with --gamma and --gae-lambda."""
+    """Advantages and targets of every valid sample come from the return function, which is called with --gamma and
+    --gae-lambda."""
     trace, args = subject.trace, subject.trace.args
     for call, _ in trace.returns:
         given = [call.arguments.get(name) for name in ("gamma", "gae_lambda")]
@@ -1438,7 +1520,7 @@ def advantages(subject: Subject) -> Finding:
             return differs(
                 measured,
                 expected,
-                f"{subject.returns_name} is called with other constants than the flags'",
+                f"{subject.returns_name} is called with other constants than those of the flags",
             )
     if "monte-carlo" in subject.kinds:
         given = [np.where(truth["valid"], truth["reward"], 0) for truth in trace.truth]
@@ -1447,8 +1529,8 @@ def advantages(subject: Subject) -> Finding:
             if largest(ours * truth["valid"], right) > 1e-3:
                 return differs(
                     "other rewards",
-                    "those paid",
-                    "rewards are not those that the environments paid",
+                    "those of the environments",
+                    "rewards are not those of the environments",
                 )
             if largest(ours, right) > 1e-3:
                 return broken(
@@ -1477,16 +1559,18 @@ def advantages(subject: Subject) -> Finding:
         raise Unable(f"{subject.loss_name} takes neither advantage nor target")
     made_of = [(target - values, result) for target, _, result, values in parts["target"]]
     if "gae" in subject.kinds and made_of and all(standardised(*pair) for pair in made_of):
-        mistake = "the targets are made of standardised advantages: they are no returns"
-        return broken("target - value of mean 0 and deviation 1", "the advantage", mistake)
+        mistake = "the targets are computed from standardised advantages, so they are not returns"
+        return broken(
+            "target - value has mean 0 and standard deviation 1", "the advantage", mistake
+        )
     for name, rows in parts.items():
         if rows:
             ours, right, result, values = (np.concatenate(part) for part in zip(*rows))
             if ours.shape != right.shape:
-                raise Unable(f"{name} has the shape {ours.shape} for {right.shape}")
+                raise Unable(f"{name} has the shape {ours.shape} instead of {right.shape}")
             mistakes = {
-                f"the {name}s are those of other rows": right[::-1],
-                f"the sign of the {name}": -right,
+                f"the {name}s belong to other samples": right[::-1],
+                f"the sign of the {name} is wrong": -right,
             }
             if name == "target":
                 mistakes["the target is the advantage"] = (
@@ -1498,11 +1582,11 @@ def advantages(subject: Subject) -> Finding:
                 right,
                 mistakes,
                 {},
-                f"the {name} of the loss is not made of {subject.returns_name}'s result",
+                f"the {name} in the loss is not computed from the result of {subject.returns_name}",
             )
             if finding.verdict == "differs" and largest(np.sort(ours), np.sort(right)) < 1e-3:
                 return broken(
-                    finding.measured, finding.expected, f"the {name}s are those of other rows"
+                    finding.measured, finding.expected, f"the {name}s belong to other samples"
                 )
             if finding.verdict != "passes":
                 return finding
@@ -1510,7 +1594,8 @@ def advantages(subject: Subject) -> Finding:
 
 
 def standardised(ours: np.ndarray, advantage: np.ndarray) -> bool:
-    """Whether these are a rollout's advantages, standardised over these rows or, with reset rows, over a few more."""
+    """Whether these are the advantages of a rollout, standardised over these samples or, with autoreset steps, over a
+    few more."""
     if largest(ours, advantage) < 1e-3 or max(abs(ours.mean()), abs(ours.std() - 1)) > 0.5:
         return False
     return bool(np.corrcoef(ours, advantage)[0, 1] > 0.9999)
@@ -1518,8 +1603,8 @@ def standardised(ours: np.ndarray, advantage: np.ndarray) -> bool:
 
 @check("train", of="scales")
 def reward_normalisation(subject: Subject) -> Finding:
-    """With --norm-reward: rewards over the deviation of all discounted returns so far, clipped to +-10; once more where
-    one reward is a thousand times the others."""
+    """With --norm-reward rewards are divided by the standard deviation of all discounted returns so far and clipped to
+    +-10. Also in an environment with one reward a thousand times larger than the others."""
     finding = scaled_rewards(Trace(subject, norm_reward=True))
     if finding.verdict != "passes":
         return finding
@@ -1527,7 +1612,8 @@ def reward_normalisation(subject: Subject) -> Finding:
 
 
 def scaled_rewards(trace: Trace, above: float = 0) -> Finding:
-    """The rewards that reach the returns, against those paid, of which some must be above this when they are scaled."""
+    """Compare the rewards that the return function receives with those of the environments. At least one reward must
+    exceed `above` after the scaling."""
     cases = {name: [] for name in ("ours", "right", "with resets", "paid", "own", "whole")}
     seen, all_seen, late_seen, rewards = [], [], [], []
     discounted = late = np.zeros(trace.args.num_envs)
@@ -1550,16 +1636,16 @@ def scaled_rewards(trace: Trace, above: float = 0) -> Finding:
     ours, right, resets, late, own, whole = (np.concatenate(cases[name]) for name in cases)
     if whole.max() <= above:
         raise Unable(f"no scaled reward of this run is above {above}")
-    question = "rewards are not divided by the deviation of the discounted return so far"
+    question = "rewards are not divided by the standard deviation of the discounted returns so far"
     return compare(
         ours,
         right,
         {
-            "reset rows are taken in": resets,
-            "a reset row's reward counts for the next episode": late,
+            "autoreset steps enter the statistics": resets,
+            "the reward of an autoreset step counts for the next episode": late,
         },
         {
-            "rewards are divided by their own deviation, not the return's": own,
+            "rewards are divided by their own standard deviation instead of the return's": own,
             "large rewards are not clipped to +-10": whole,
         },
         question,
@@ -1568,8 +1654,8 @@ def scaled_rewards(trace: Trace, above: float = 0) -> Finding:
 
 @check("train", of="normaliser")
 def observation_statistics(subject: Subject) -> Finding:
-    """Mean, variance and count of all valid observations up to the last rollout, each taken in after its update; again
-    with rollouts of two steps, in which no episode need end."""
+    """Mean, variance and count of the normaliser cover all valid observations of earlier rollouts; each rollout enters
+    after the update on it. Also with rollouts of two steps, in which no episode may end."""
     if not hasattr(subject.trace.first, "obs_rms"):
         raise Skip
     finding = judge_statistics(subject.trace)
@@ -1580,7 +1666,9 @@ def observation_statistics(subject: Subject) -> Finding:
 
 
 def judge_statistics(trace: Trace) -> Finding:
-    trace.subject.seen(trace.first, trace.truth[0]["obs"])  # ends where their shape is changed
+    trace.subject.seen(
+        trace.first, trace.truth[0]["obs"]
+    )  # raises Unable if the training loop changes their shape
     found = {name: [] for name in ("ours", "right", "with resets", "ahead", "mean")}
     size = trace.truth[0]["obs"].shape[-1]
     seen, every = np.zeros((0, size)), np.zeros((0, size))
@@ -1608,26 +1696,32 @@ def judge_statistics(trace: Trace) -> Finding:
     if error < 1e-3 and count == 0:
         return passes(measured, expected)
     if largest(ours, resets) < 1e-3:
-        return broken(measured, expected, "the normaliser takes in reset rows")
+        return broken(measured, expected, "autoreset steps enter the normaliser's statistics")
     if len({tuple(row) for row in ours[2:]}) == 1:
-        return broken(measured, expected, "the normaliser is not updated any more")
+        return broken(measured, expected, "the normaliser is no longer updated")
     if largest(ours[:, :size], right[:, :size]) < 1e-3 and error >= 1e-3:
         return broken(
-            measured, expected, "the variance of the normaliser is not that of each observation"
+            measured,
+            expected,
+            "the normaliser's variance is not computed for each observation dimension",
         )
     if largest(ours, ahead) < 1e-3:
         return differs(
-            measured, expected, "the normaliser takes in a rollout before the update on it"
+            measured,
+            expected,
+            "a rollout enters the normaliser's statistics before the update on it",
         )
     return differs(
-        measured, expected, "the normaliser is not the mean and variance of all observations so far"
+        measured,
+        expected,
+        "the normaliser does not hold the mean and variance of all observations so far",
     )
 
 
 @check("update", of="ratio")
 def minibatches(subject: Subject) -> Finding:
-    """Each epoch passes over every row, in a new order, in --num-minibatches parts, with a step of the optimiser for
-    each; rows keep together. In a trust region these are epochs of the values."""
+    """Each epoch uses every sample, in a new order, in --num-minibatches minibatches with one optimiser step each. The
+    tensors of a sample stay together. In TRPO these are the epochs of the critic."""
     trace, notes = subject.trace, []
     per_epoch, epochs = trace.args.num_minibatches, trace.args.update_epochs
     of = "minibatches" if trace.value_call is None else "value_minibatches"
@@ -1648,13 +1742,15 @@ def minibatches(subject: Subject) -> Finding:
             ]
             if any(len(value) > 1 for value in values):
                 if set.intersection(*values[:2]) or name == "old_value":
-                    return broken(f"{name} of other rows", "its own", "tensors are shuffled apart")
-                notes.append(f"{name} changes between the epochs")
+                    return broken(
+                        f"{name} of other samples", "its own", "tensors are shuffled independently"
+                    )
+                notes.append(f"{name} changes between epochs")
         for optimizer in dict.fromkeys(record["steps"]):
             if (count := sum(optimizer is known for known in record["steps"])) != len(parts):
-                notes.append(f"{count} steps of the optimiser for {len(parts)} minibatches")
+                notes.append(f"{count} optimiser steps for {len(parts)} minibatches")
         if len(parts) != per_epoch * epochs:
-            notes.append(f"{len(parts)} minibatches in place of {per_epoch} x {epochs}")
+            notes.append(f"{len(parts)} minibatches instead of {per_epoch} x {epochs}")
             continue
         orders = [
             [
@@ -1665,19 +1761,19 @@ def minibatches(subject: Subject) -> Finding:
             for e in range(epochs)
         ]
         if any(len(set(order)) < truth["valid"].sum() for order in orders):
-            notes.append("an epoch leaves rows out")
+            notes.append("an epoch omits samples")
         if epochs > 1 and orders[0] == orders[-1]:
-            notes.append("the same order in every epoch")
+            notes.append("every epoch has the same order")
         elif in_time(trace, record, of):
-            notes.append("rows are not shuffled")
+            notes.append("samples are not shuffled")
     notes = list(dict.fromkeys(notes))
     if notes:
-        return differs("; ".join(notes), "every row, shuffled", notes[0])
-    return passes("every row, shuffled")
+        return differs("; ".join(notes), "every sample, shuffled", notes[0])
+    return passes("every sample, shuffled")
 
 
 def in_time(trace: Trace, record: dict, of: str) -> bool:
-    """Whether the rows of an update stand in the order of time."""
+    """Whether the samples of an update are in the order of time."""
     k = next(i for i, known in enumerate(trace.updates) if known is record)
     where = (trace.places if of == "minibatches" else trace.find(of))[k]
     return bool((where >= 0).all() and (np.diff(where[:20]) == 1).all())

@@ -1,4 +1,4 @@
-"""Exact checks of Q-learning: targets, target network, exploration, replay."""
+"""Exact checks of Q-learning: targets, target network, exploration and replay buffer."""
 
 import math
 from unittest.mock import patch
@@ -26,7 +26,8 @@ from probing.subject import (
 
 
 def targets(reward, terminal, next_values, next_chooser, gamma: float) -> np.ndarray:
-    """Targets (n,) in float64: arXiv:1509.06461 equation 4, which is DQN's where chooser and values are the same."""
+    """Targets (n,) in float64: equation 4 of arXiv:1509.06461. With the same values for choosing and evaluating it
+    gives DQN's target."""
     reward, terminal, values, chooser = (
         np.asarray(t, np.float64) for t in (reward, terminal, next_values, next_chooser)
     )
@@ -35,7 +36,7 @@ def targets(reward, terminal, next_values, next_chooser, gamma: float) -> np.nda
 
 @check("td_target", of="q-learning")
 def td_target(subject: Subject) -> Finding:
-    """td_target of random rewards, ends and values, as DQN's and as double DQN's, against float64."""
+    """td_target of random rewards, terminations and values equals the targets of DQN and double DQN in float64."""
     call, result = subject.trace.returns[0]
     n, finding = len(result), None
     reward, values, other = torch.randn(n), torch.randn(n, NUM_ACTIONS), torch.randn(n, NUM_ACTIONS)
@@ -46,27 +47,27 @@ def td_target(subject: Subject) -> Finding:
             "terminal": terminal,
             "next_values": values,
             "next_action": chooser.argmax(-1),
-            "next_chooser": chooser,  # in copies of older files in place of next_action
+            "next_chooser": chooser,  # instead of next_action in copies of older files
             "gamma": 0.9,
         }
         taken = {*call.arguments}
         if not {*list(given)[:3]} <= taken or not {"next_action", "next_chooser"} & taken:
-            raise Unable(f"td_target takes {', '.join(call.arguments)}")
+            raise Unable(f"td_target takes {', '.join(call.arguments)}: keep the original names")
         ours = call.again(
             **{name: value for name, value in given.items() if name in call.arguments}
         )
         right = targets(reward, terminal, values, chooser, 0.9)
         one_for_all = chooser.mean(0, keepdim=True).expand_as(chooser)
         mistakes = {
-            "a terminal state is bootstrapped": targets(reward, 0 * terminal, values, chooser, 0.9),
-            "gamma is missing": targets(reward, terminal, values, chooser, 1.0),
-            "the mask of terminal states is turned round": targets(
-                reward, 1 - terminal, values, chooser, 0.9
+            "the value after a termination is bootstrapped": targets(
+                reward, 0 * terminal, values, chooser, 0.9
             ),
-            "the worst action is taken for the best": targets(
+            "gamma is missing": targets(reward, terminal, values, chooser, 1.0),
+            "the termination mask is inverted": targets(reward, 1 - terminal, values, chooser, 0.9),
+            "the worst action is used instead of the best": targets(
                 reward, terminal, values, -chooser, 0.9
             ),
-            "one action is taken for the best in all rows": targets(
+            "one action is used as the best for all samples": targets(
                 reward, terminal, values, one_for_all, 0.9
             ),
             "the networks of double DQN are swapped": targets(
@@ -74,10 +75,10 @@ def td_target(subject: Subject) -> Finding:
             ),
         }
         choices = {
-            "the largest value is taken: no double DQN": targets(
+            "the largest value is used, so this is not double DQN": targets(
                 reward, terminal, values, values, 0.9
             ),
-            "the chooser's own value is taken: no double DQN": targets(
+            "the choosing network also evaluates, so this is not double DQN": targets(
                 reward, terminal, chooser, chooser, 0.9
             ),
         }
@@ -92,11 +93,13 @@ def td_target(subject: Subject) -> Finding:
             )
             if ours.shape != (n,):
                 one = broken(
-                    f"shape {ours.shape}", f"({n},)", "a target of another shape will broadcast"
+                    f"shape {ours.shape}", f"({n},)", "a target with the wrong shape is broadcast"
                 )
             elif at_end > 1e-3 and np.abs(ours - right)[terminal.numpy() == 0].max() < 1e-3:
                 one = broken(
-                    one.measured, one.expected, "the target of a terminal state is not its reward"
+                    one.measured,
+                    one.expected,
+                    "the target after a termination is not the reward alone",
                 )
         if finding is None or finding.verdict == "passes" or one.verdict == "broken":
             finding = one
@@ -105,8 +108,8 @@ def td_target(subject: Subject) -> Finding:
 
 @check("update", of="q-learning", follows="td-target rows-are-independent")
 def td_loss(subject: Subject) -> Finding:
-    """Gradient of the loss, with each --loss and --double-dqn: through the value of the action taken, and not through
-    the targets."""
+    """Gradient of the loss, for each --loss and --double-dqn: it flows through the value of the chosen action, and not
+    through the targets."""
     flags, finding = subject.module.Args.__dataclass_fields__, None
     kinds = ("huber", "mse") if "loss" in flags else (None,)
     for double, kind in [
@@ -154,18 +157,18 @@ def td_slopes(mb: Minibatch, double: bool, kind: str | None) -> Finding:
     right = cases[kind] if kind else min(cases.values(), key=lambda case: largest(case, ours))
     size = float(right.abs().max())
     if ours.abs().max() < 1e-9 * size:
-        return broken("no gradient", "one", "no gradient reaches the values")
+        return broken("no gradient", "a gradient", "no gradient reaches the Q-network")
     if largest(ours / size, alone / size) > 1e-3:
         return broken(
             f"error {largest(ours / size, alone / size):.1e}",
             "below 1e-03",
-            "a gradient runs through the target",
+            "a gradient flows through the target",
         )
-    mistakes = {"the sign of the loss": -right / size}
+    mistakes = {"the sign of the loss is wrong": -right / size}
     beside = values.gather(1, (action + 1) % NUM_ACTIONS)[:, 0]
     mistakes["the value of another action is trained"] = summed(error.clamp(-1, 1), beside) / size
     choices = {
-        f"--loss {kind} gives {name}": case / size
+        f"--loss {kind} computes {name}": case / size
         for name, case in cases.items()
         if kind and name != kind
     }
@@ -175,45 +178,50 @@ def td_slopes(mb: Minibatch, double: bool, kind: str | None) -> Finding:
         right / size,
         mistakes,
         choices,
-        "the loss is not that of the temporal-difference error",
+        "the loss is not that of the TD error",
     )
     factor = float(ours @ right / (right @ right))
     if finding.verdict == "differs" and factor < -0.2:
-        return broken(finding.measured, finding.expected, "the sign of the loss")
+        return broken(finding.measured, finding.expected, "the sign of the loss is wrong")
     return finding
 
 
 @check("Agent", of="q-learning")
 def greedy_action(subject: Subject) -> Finding:
-    """Of 64 rows of random values: with epsilon 0 the argmax of its own row, with epsilon 1 every action as often."""
+    """get_action for 64 observations with random Q-values: with epsilon 0 each observation gets its own argmax, with
+    epsilon 1 all actions are equally frequent."""
     agent, x, values = subject.agent(), subject.observations(64), torch.randn(64, NUM_ACTIONS)
     with torch.no_grad(), patch.object(agent, "forward", lambda obs: values):
         action, best = agent.get_action(x, 0.0), values.argmax(-1)
         drawn = torch.cat([agent.get_action(x, 1.0) for _ in range(50)])
     if action.shape != best.shape:
-        return broken(f"actions {tuple(action.shape)}", "(64,)", "actions of another shape")
+        return broken(f"actions {tuple(action.shape)}", "(64,)", "actions have the wrong shape")
     wrong, counts = int((action != best).sum()), torch.bincount(drawn, minlength=NUM_ACTIONS)
     off = (
         float((counts.double() / counts.sum() - 1 / NUM_ACTIONS).abs().max())
         / (0.25 * 0.75 / 3200) ** 0.5
     )
-    measured, expected = f"{wrong} of 64 wrong; random {off:.1f} deviations off", "0; below 5.5"
+    measured, expected = (
+        f"{wrong} of 64 wrong; random actions off by {off:.1f} standard deviations",
+        "0; below 5.5",
+    )
     if wrong and torch.equal(action, values.argmin(-1)):
-        return broken(measured, expected, "the worst action is taken for the best")
+        return broken(measured, expected, "the worst action is used instead of the best")
     if wrong and len(set(action.tolist())) == 1:
-        return broken(measured, expected, "one action is taken for all rows")
+        return broken(measured, expected, "one action is used for all observations")
     if wrong:
         return differs(
-            measured, expected, "with epsilon 0 the action is not that of the largest value"
+            measured, expected, "with epsilon 0 the action is not the one with the largest value"
         )
     if off > 5.5:
-        return differs(measured, expected, "random actions are not drawn evenly")
+        return differs(measured, expected, "random actions are not uniform")
     return passes(measured, expected)
 
 
 @check("Agent", of="q-learning", follows="greedy-action")
 def exploration(subject: Subject) -> Finding:
-    """With epsilon 0.4 over 200 calls of 64 rows: the share of random actions, and that each row draws for itself."""
+    """With epsilon 0.4, in 200 calls with 64 observations: epsilon is the fraction of random actions, and each
+    observation has its own draw."""
     agent, x = subject.agent(), subject.observations(64)
     fixed = torch.zeros(64, NUM_ACTIONS)
     fixed[:, 2] = 1.0
@@ -222,60 +230,67 @@ def exploration(subject: Subject) -> Finding:
     p = 0.4 * (1 - 1 / NUM_ACTIONS)
     off = float((others.mean() - p).abs()) / (p * (1 - p) / others.numel()) ** 0.5
     spread = float(others.sum(1).std()) / (64 * p * (1 - p)) ** 0.5
-    measured, expected = f"{off:.1f} deviations off, spread {spread:.2f}", "below 5, 1 +- 0.3"
+    measured, expected = (
+        f"off by {off:.1f} standard deviations, spread {spread:.2f}",
+        "below 5, 1 +- 0.3",
+    )
     if spread > 2:
-        return broken(measured, expected, "one draw decides for all environments")
+        return broken(measured, expected, "one draw is used for all environments")
     if off < 5 and abs(spread - 1) < 0.3:
         return passes(measured, expected)
-    return differs(measured, expected, "epsilon is not the share of random actions")
+    return differs(measured, expected, "epsilon is not the fraction of random actions")
 
 
 @check("train", of="q-learning")
 def epsilon_schedule(subject: Subject) -> Finding:
-    """Epsilon at every step of the training: as at the start until learning does, then linear."""
+    """Epsilon at every training step: --start-e until --learning-starts, then linear to --end-e."""
     trace = subject.trace
     if any(epsilon is None for epsilon in trace.epsilons) or not trace.epsilons:
-        raise Unable("Agent.get_action takes no epsilon")
+        raise Unable("Agent.get_action takes no argument epsilon")
     right = [trace.epsilon(k) for k in range(len(trace.truth))]
     ours = [float(epsilon) for epsilon in trace.epsilons]
     if len(right) != len(ours):
         return differs(
-            f"{len(ours)} draws for {len(right)} steps",
-            "one for each",
-            "actions are drawn more or less often than once a step",
+            f"{len(ours)} calls for {len(right)} steps",
+            "one for each step",
+            "get_action is not called exactly once per step",
         )
     args, every = trace.args, [0, *trace.steps]
     mistakes = {}
     if every[-1] > 2 * len(right):
         single = [epsilon_after(args, k) for k in range(len(right))]
-        mistakes["the exploration counts the steps of one environment only"] = single
+        mistakes["the schedule counts the steps of one environment only"] = single
     early = [epsilon_after(args, step + args.learning_starts) for step in every[: len(right)]]
-    mistakes["epsilon falls from the first step on, before anything is learned"] = early
-    question = "epsilon does not fall linearly from --start-e to --end-e over --exploration-fraction of the steps"
+    mistakes["epsilon decreases from the first step, before --learning-starts"] = early
+    question = "epsilon does not decrease linearly from --start-e to --end-e over --exploration-fraction of the steps"
     return compare(ours, right, mistakes, {}, question)
 
 
 @check("train", of="q-learning")
 def acting_network(subject: Subject) -> Finding:
-    """The network that chooses the actions of each step is the trained one, as it is then."""
+    """The network that selects the actions is the trained one, with its current weights."""
     trace = subject.trace
     if not trace.actors or trace.target is None:
         raise Unable("Agent.get_action is not called, or update gets no target network")
-    online = [networks[0] for networks in trace.ticks[:-1]]  # the last is that of the run's end
+    online = [
+        networks[0] for networks in trace.ticks[:-1]
+    ]  # the last entry belongs to the end of the run
     pairs = list(zip(trace.actors[::-1], online[::-1]))
     others = sum(not torch.equal(*pair) for pair in pairs)
-    measured = f"another one in {others} of {len(pairs)} steps"
+    measured = f"another network in {others} of {len(pairs)} steps"
     if others == 0:
         return passes(measured, "none")
     if torch.equal(trace.actors[0], trace.actors[-1]):
-        return differs(measured, "none", "a copy of the agent acts, which this run never refreshes")
-    return differs(measured, "none", "the network that acts is not the one that is trained")
+        return differs(
+            measured, "none", "a copy of the agent acts and is never updated in this run"
+        )
+    return differs(measured, "none", "the network that acts is not the trained one")
 
 
 @check("train", of="q-learning")
 def update_frequency(subject: Subject) -> Finding:
-    """One update for every --train-frequency steps, from the moment the replay holds --learning-starts, also where
-    several fall due at once; each on rows of its own."""
+    """One update for every --train-frequency steps, as soon as the replay buffer holds --learning-starts steps. If
+    several updates are due at once, each has its own batch."""
     notes = []
     for trace in (
         subject.trace,
@@ -296,12 +311,12 @@ def update_frequency(subject: Subject) -> Finding:
         same = sum(len(set(batch)) < len(batch) for batch in batches)
         if same > 1:
             return broken(
-                f"one batch twice in {same} rows",
+                f"the same batch twice in {same} calls of update",
                 "none",
-                "all updates of a row take the same batch",
+                "several updates that are due at once use the same batch",
             )
         if first * N < args.learning_starts:
-            notes.append("updates start before the replay holds --learning-starts steps")
+            notes.append("updates start before the replay buffer holds --learning-starts steps")
         if any(due[k] and steps[k] >= args.learning_starts for k in range(first)):
             notes.append("updates start late")
         wrong, more = made[first:] != due[first:], made[first:].sum() - due[first:].sum()
@@ -312,25 +327,29 @@ def update_frequency(subject: Subject) -> Finding:
             and (made[first:] <= 1).all()
             and due.max() > 1
         ):
-            notes.append("where several updates fall due at once only one is made")
+            notes.append("only one update is made where several are due at once")
         elif wrong.any():
             notes.append(
-                f"{made[first:].sum()} updates in place of {due[first:].sum()}"
+                f"{made[first:].sum()} updates instead of {due[first:].sum()}"
                 if more
-                else "updates come at other steps than --train-frequency says"
+                else "updates happen at other steps than the multiples of --train-frequency"
             )
     return (
-        differs("; ".join(dict.fromkeys(notes)), "as due", notes[0]) if notes else passes("as due")
+        differs("; ".join(dict.fromkeys(notes)), "as scheduled", notes[0])
+        if notes
+        else passes("as scheduled")
     )
 
 
 @check("train", of="q-learning")
 def target_network(subject: Subject) -> Finding:
-    """After every step: moved by --tau towards the online network for each --target-network-frequency steps of all
-    environments that are complete, and untouched everywhere else."""
+    """After each completed --target-network-frequency steps of all environments the target network moves by --tau
+    towards the online network. It does not change at any other step."""
     finding = None
     if subject.trace.target is None:
-        return differs("no target network", "one", "update gets no target network")
+        return differs(
+            "no target network", "a target network", "update() receives no target network"
+        )
     short = {"total_timesteps": 150, "target_network_frequency": 2, "tau": 0.2}
     for trace in (subject.trace, Trace(subject, **short)):
         one = target_updates(trace)
@@ -346,7 +365,9 @@ def target_updates(trace: Trace) -> Finding:
     }
     if shared:
         return broken(
-            "shared memory", "its own", "the target network shares the online network's memory"
+            "shared memory",
+            "its own memory",
+            "the target network shares the online network's memory",
         )
     missed = extra = wrong = due_ever = single = 0
     for k in range(trace.updates[0]["tick"] - 1, len(steps) - 1):
@@ -370,38 +391,37 @@ def target_updates(trace: Trace) -> Finding:
             scale = float((online - before[1]).abs().max())
             wrong += off[0] > 0.02 * scale
             single += off[0] > 0.02 * scale >= off[1] and due > 1
-    measured = f"{missed} of {due_ever} missed, {extra} too many, {wrong} by another share"
+    measured = f"{missed} of {due_ever} missed, {extra} too many, {wrong} with another tau"
     if not (missed or extra or wrong):
         return passes(measured, "0, 0, 0")
     if missed == due_ever and not extra:
         return broken(measured, "0, 0, 0", "the target network is never updated")
     if missed and not extra:
         return broken(
-            measured, "0, 0, 0", "updates are lost where the count of steps jumps over a multiple"
+            measured, "0, 0, 0", "updates are missed when the step count jumps over a multiple"
         )
     if single == wrong and not extra:
-        return broken(
-            measured, "0, 0, 0", "where several updates fall due at once only one is made"
-        )
+        return broken(measured, "0, 0, 0", "only one update is made where several are due at once")
     if wrong and not extra:
         return differs(
-            measured, "0, 0, 0", "the target network is updated by another share than --tau"
+            measured, "0, 0, 0", "the target network moves by another fraction than --tau"
         )
     return differs(
         measured,
         "0, 0, 0",
-        "the target network is updated at other steps than --target-network-frequency says",
+        "the target network is updated at other steps than the multiples of --target-network-frequency",
     )
 
 
 @check("update", of="q-learning", follows="td-target td-loss")
 def loss_in_training(subject: Subject) -> Finding:
-    """The loss of every batch of a run, with and without --double-dqn, from its tensors and both networks."""
+    """The loss of every batch of a run, with and without --double-dqn, equals the one recomputed from its tensors and
+    both networks."""
     flags = subject.module.Args.__dataclass_fields__
     traces = [subject.trace] + [Trace(subject, double_dqn=True, total_timesteps=200)] * (
         "double_dqn" in flags
     )
-    off = {}  # the largest error that each explanation of the targets leaves
+    off = {}  # the largest error that remains with each explanation of the targets
     for trace in traces:
         double, kind = getattr(trace.args, "double_dqn", False), getattr(trace.args, "loss", "mse")
         for mb in (mb for record in trace.updates for mb in record["minibatches"]):
@@ -409,13 +429,16 @@ def loss_in_training(subject: Subject) -> Finding:
             networks = {
                 "right": (mb["next_target"], mb["next_online" if double else "next_target"]),
                 "the networks of double DQN are swapped": (mb["next_online"], mb["next_target"]),
-                "the online network values the next state": (mb["next_online"], mb["next_online"]),
+                "the online network evaluates the next state": (
+                    mb["next_online"],
+                    mb["next_online"],
+                ),
                 "--double-dqn has no effect": (mb["next_target"], mb["next_target"]),
             }
             next_values, chooser = networks["right"]
-            networks["the worst action is taken for the best"] = next_values, -chooser
+            networks["the worst action is used instead of the best"] = next_values, -chooser
             one_for_all = chooser.mean(0, keepdim=True).expand_as(chooser)
-            networks["one action is taken for the best in all rows"] = next_values, one_for_all
+            networks["one action is used as the best for all samples"] = next_values, one_for_all
             for name, (next_values, chooser) in networks.items():
                 target = targets(
                     mb["reward"], mb["terminal"], next_values, chooser, trace.args.gamma
@@ -430,27 +453,27 @@ def loss_in_training(subject: Subject) -> Finding:
     nearest = min(off, key=off.get)
     if off[nearest] < 1e-3:
         return broken(f"error {worst:.1e}", "below 1e-03", nearest)
-    question = "the loss is not made of the batch, --gamma and both networks as DQN's is"
+    question = "the loss is not computed from the batch, --gamma and both networks as in DQN"
     return differs(f"error {worst:.1e}", "below 1e-03", question)
 
 
 class Draws:
-    """What a replay has returned, beside what has happened."""
+    """The samples of a replay buffer, matched with the recorded steps."""
 
     def __init__(self, trace: Trace):
         self.trace, self.rows, self.finals = trace, {}, set()
         for k, truth in enumerate(trace.truth):
             for n, valid in enumerate(truth["valid"][0]):
-                # a reset row shows the last observation of the episode before it
+                # an autoreset step starts from the last observation of the previous episode
                 name = truth["obs"][0, n].tobytes()
                 if valid and self.rows.get(name):
-                    raise Unable("some states look the same to the agent")
+                    raise Unable("the agent cannot distinguish some of the recorded states")
                 self.rows[name] = (k, n) if valid else self.rows.get(name)
                 self.finals |= set() if valid else {name}
         self.batches = [(record["tick"], trace.batch(record)) for record in trace.updates]
 
     def find(self, batch: dict) -> list[tuple]:
-        """(index in the batch, step or None, environment) of each row."""
+        """(index in the batch, step or None, environment) of each sample."""
         names = [np.asarray(x).tobytes() for x in batch["x"]]
         return [
             (i, *(self.rows.get(name) or ("reset" if name in self.finals else None, 0)))
@@ -460,42 +483,43 @@ class Draws:
 
 @check("Replay", of="q-learning")
 def replay_rows(subject: Subject) -> Finding:
-    """Every observation drawn is that of a step among the last --buffer-size, whole, and of no reset row."""
-    return rows_drawn(subject.trace, "reset rows are drawn: their action was ignored")
+    """Every sampled observation belongs to one of the last --buffer-size steps, is complete, and is not that of an
+    autoreset step."""
+    return rows_drawn(subject.trace, "autoreset steps are sampled, whose actions were ignored")
 
 
 def rows_drawn(trace: Trace, mistake: str) -> Finding:
-    """Whether all rows drawn are right, and no invalid ones among them, which would be the mistake."""
+    """Whether all samples are valid; `mistake` says what invalid ones mean."""
     draws = Draws(trace)
-    count = {"invalid rows": 0, "broken": 0, "too old": 0, "too new": 0}
+    count = {"invalid samples": 0, "broken": 0, "too old": 0, "too new": 0}
     rows = trace.args.buffer_size // trace.args.num_envs
     for tick, batch in draws.batches:
         for _, k, _ in draws.find(batch):
-            name = {"reset": "invalid rows", None: "broken"}.get(k)
+            name = {"reset": "invalid samples", None: "broken"}.get(k)
             if name is None:
                 name = "too old" if k < tick - rows else "too new" if k >= tick else None
             if name:
                 count[name] += 1
     mistakes = {
-        "invalid rows": mistake,
-        "broken": "a stack of frames crosses the end of an episode or the seam of the ring, or is of other steps"
+        "invalid samples": mistake,
+        "broken": "a frame stack crosses an episode boundary or the end of the ring buffer, or belongs to other steps"
         if "pixels" in trace.subject.kinds
-        else "observations are drawn that no step had",
-        "too old": "a row is read that has been overwritten",
-        "too new": "a row is read before it is written",
+        else "sampled observations do not belong to any step",
+        "too old": "a transition is read after it was overwritten",
+        "too new": "a transition is read before it was written",
     }
     bad = [name for name in mistakes if count[name]]
     total = sum(len(batch["x"]) for _, batch in draws.batches)
     if count["broken"] == total:
-        raise Unable("no row of the batch is an observation of the environments")
-    measured = ", ".join(f"{count[name]} {name}" for name in bad) or "all of steps"
+        raise Unable("no sample of the batch is an observation of the environments")
+    measured = ", ".join(f"{count[name]} {name}" for name in bad) or "all valid"
     if bad:
-        return broken(f"{measured}, of {total}", "all of steps", mistakes[bad[0]])
-    return passes(f"{measured}, of {total}", "all of steps")
+        return broken(f"{measured}, of {total}", "all valid", mistakes[bad[0]])
+    return passes(f"{measured}, of {total}", "all valid")
 
 
 def look_ahead(trace: Trace, k: int, n: int, steps: int) -> tuple | None:
-    """(reward, terminal, next observation) of an n-step transition from step k; None beyond the end of the run."""
+    """(reward, termination, next observation) of an n-step transition from step k; None beyond the end of the run."""
     total = 0.0
     for i in range(steps):
         if k + i >= len(trace.truth):
@@ -510,8 +534,8 @@ def look_ahead(trace: Trace, k: int, n: int, steps: int) -> tuple | None:
 
 @check("Replay", of="q-learning", follows="replay-rows")
 def replay_contents(subject: Subject) -> Finding:
-    """Action, reward, terminal and, where it counts, the next observation of every row drawn; terminal also with
-    --no-bootstrap-truncation, where there is this flag."""
+    """Action, reward, terminal and, where it is used, the next observation of every sample match the record. Also with
+    --no-bootstrap-truncation, if the file has this flag."""
     runs = [subject.trace]
     if hasattr(subject.module.Args, "bootstrap_truncation"):
         runs.append(Trace(subject, bootstrap_truncation=False, total_timesteps=260))
@@ -530,11 +554,11 @@ def replay_contents(subject: Subject) -> Finding:
         reward, terminal, _ = (part[0, n] for part in truth["learner"])
         truncated, life = truth["truncated"][0, n], truth["life_lost"][0, n]
         end = (
-            "a life lost"
+            "a lost life"
             if life
             else "a truncation"
             if truncated
-            else "a terminal state"
+            else "a termination"
             if terminal
             else "a step"
         )
@@ -555,7 +579,7 @@ def replay_contents(subject: Subject) -> Finding:
                     abs(ours["reward"] - trace.truth[k + late]["learner"][0][0, n]) < 1e-3
                 )
     if not total:
-        raise Unable("no row of the batch is an observation of the environments")
+        raise Unable("no sample of the batch is an observation of the environments")
     if not wrong:
         return passes("all agree")
     measured = ", ".join(sorted(wrong))
@@ -570,17 +594,17 @@ def replay_contents(subject: Subject) -> Finding:
             if true
         ]
         if np.mean(right or [0]) > 0.8:
-            return differs(measured, "all agree", f"the targets look {steps} steps ahead")
+            return differs(measured, "all agree", f"the targets are {steps}-step returns")
     if any(name.startswith("action") for name in wrong):
-        return broken(measured, "all agree", "actions of other steps")
+        return broken(measured, "all agree", "actions belong to other steps")
     mistakes = {
-        "terminal of a truncation": "a time limit is a terminal state where it should not be, or the other way round",
-        "terminal of a life lost": "a lost life does not end the bootstrap",
-        "terminal of a terminal state": "a terminal state is bootstrapped",
-        "next_obs of a step": "the next observation is that of another step",
-        "next_obs of a truncation": "the true final observation is lost: the next episode's first stands there",
-        "next_obs of a life lost": "the next observation is that of another step",
-        "terminal of a step": "steps are taken for terminal states",
+        "terminal of a truncation": "truncation is treated as termination, or --no-bootstrap-truncation has no effect",
+        "terminal of a lost life": "the value after a lost life is bootstrapped",
+        "terminal of a termination": "the value after a termination is bootstrapped",
+        "next_obs of a step": "the next observation belongs to another step",
+        "next_obs of a truncation": "the final observation is replaced by the first one of the next episode",
+        "next_obs of a lost life": "the next observation belongs to another step",
+        "terminal of a step": "ordinary steps are stored as terminations",
     }
     for name, mistake in mistakes.items():
         if name in wrong:
@@ -588,16 +612,17 @@ def replay_contents(subject: Subject) -> Finding:
     if all(flag for name in wrong for flag in wrong[name]):
         return differs(measured, "all agree", "rewards are not clipped")
     if max(beside["reward"]) > 0.9 * total:
-        return broken(measured, "all agree", "rewards of other steps")
-    return differs(measured, "all agree", "rewards are not those that the environments paid")
+        return broken(measured, "all agree", "rewards belong to other steps")
+    return differs(measured, "all agree", "rewards are not those of the environments")
 
 
 @check("Replay", of="q-learning", follows="replay-rows")
 def replay_draws(subject: Subject) -> Finding:
-    """Of 4,000 draws after a run: how often each row comes, apart from the newest and the four oldest of the ring."""
+    """In 4,000 samples after a run all transitions occur equally often, apart from the newest and the four oldest in
+    the buffer."""
     trace = subject.trace
     if not trace.replays or not trace.samples:
-        raise Unable("no Replay.sample was called")
+        raise Unable("Replay.sample is not called")
     draws, (_, sample) = Draws(trace), trace.replays[0]
     (positional, named), counts = trace.samples[-1], {}
     for _ in range(40):
@@ -618,14 +643,16 @@ def replay_draws(subject: Subject) -> Finding:
     found = np.array([counts.get(row, 0) for row in eligible])
     expected = found.sum() / len(eligible)
     if not expected:
-        raise Unable("no row of the replay is an observation of the environments")
+        raise Unable("no sample of the replay buffer is an observation of the environments")
     excess = (((found - expected) ** 2 / expected).sum() - len(eligible)) / (
         2 * len(eligible)
     ) ** 0.5
     never = int((found == 0).sum())
-    measured = f"{never} of {len(eligible)} never, excess {excess:.1f} deviations"
+    measured = f"{never} of {len(eligible)} never sampled, excess {excess:.1f} standard deviations"
     if never == 0 and excess < 6:
         return passes(measured, "0, below 6")
     if never > 0.2 * len(eligible):
-        return broken(measured, "0, below 6", "some rows of the replay are never drawn")
-    return differs(measured, "0, below 6", "some rows are drawn more often than others")
+        return broken(
+            measured, "0, below 6", "some transitions in the replay buffer are never sampled"
+        )
+    return differs(measured, "0, below 6", "some transitions are sampled more often than others")

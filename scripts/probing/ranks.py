@@ -1,4 +1,5 @@
-"""Exact checks of a file that torchrun starts as several processes: two of them, against one with all their rows."""
+"""Exact checks of a file that torchrun starts as several processes: two ranks against one process with the samples of
+both."""
 
 import contextlib
 import copy
@@ -29,16 +30,17 @@ from probing.subject import (
 )
 
 PRELOAD = ["torch.distributed", "torch.utils.tensorboard", "torch._dynamo", "tyro", "tqdm"]
-PRELOAD += ["gymnasium", "envpool", "ale_py"]  # as far as they are there
-ROWS = 5, 3  # of rank 0 and rank 1: some fewer, as after reset rows
+PRELOAD += ["gymnasium", "envpool", "ale_py"]  # those that are installed
+ROWS = 5, 3  # samples of rank 0 and rank 1; unequal, as after autoreset steps
 EXACT = {"num_minibatches": 1, "update_epochs": 1, "max_grad_norm": 1e9, "norm_adv": False}
 EXACT |= {"target_kl": None, "clip_vloss": False}
 
 
 def in_ranks(work, *arguments, size: int = 2, limit: float = 60) -> list:
-    """Of each rank: the result of work(*arguments), or SystemExit's argument as {"exit": ...}, or {} where the process
-    was killed; and what it said, under "said". work must be a function of a module, its result a dictionary."""
-    context = multiprocessing.get_context("forkserver")  # each starts within milliseconds
+    """Run work(*arguments) in each rank. Return for each its result, {"exit": ...} with the argument of SystemExit, or
+    {} if the process was killed; its output is under "said". `work` must be a function of a module that returns a
+    dictionary."""
+    context = multiprocessing.get_context("forkserver")  # starts a process within milliseconds
     context.set_forkserver_preload(PRELOAD)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -54,7 +56,7 @@ def in_ranks(work, *arguments, size: int = 2, limit: float = 60) -> list:
     try:
         while (
             len(results) < size
-        ):  # whoever is ready first, for another may wait until it has ended
+        ):  # in any order, since one rank may wait until the other has finished
             ready = wait([pipe for pipe, rank in pipes.items() if rank not in results], limit)
             if not ready:
                 raise TimeoutError("the ranks wait for each other")
@@ -70,7 +72,7 @@ def in_ranks(work, *arguments, size: int = 2, limit: float = 60) -> list:
 
 
 def as_rank(rank: int, size: int, port: int, pipe, work, arguments: tuple) -> None:
-    """A process of in_ranks, with the variables that torchrun sets."""
+    """A process of in_ranks, with the environment variables that torchrun sets."""
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
@@ -87,7 +89,8 @@ def as_rank(rank: int, size: int, port: int, pipe, work, arguments: tuple) -> No
 
 
 def step(update, arguments: dict, batch, **flags) -> tuple[np.ndarray, int]:
-    """By how much one update moves all parameters of a copy of the agent, in steps of SGD of rate 1; their number."""
+    """By how much one update moves all parameters of a copy of the agent, in SGD steps with learning rate 1, and the
+    number of steps."""
     given = dict(arguments)
     agent = given["agent"] = copy.deepcopy(given["agent"])
     flags = EXACT | {"num_envs": 1, "num_steps": max(len(tensors_of(batch)[0]), 5)} | flags
@@ -107,12 +110,12 @@ def each(batch, change):
 
 
 def repeated(batch, rows: int):
-    """Copies of the first row, so that any choice among them is the same minibatch."""
+    """Copies of the first sample, so that every choice among them gives the same minibatch."""
     return each(batch, lambda tensor: tensor[:1].repeat_interleave(rows, 0))
 
 
 def one_rank(file: Path, seed: int, world: str, defaults: dict) -> dict:
-    """A run of one rollout in this rank, and what it makes of batches of the probe's."""
+    """A run of one rollout in this rank, and its updates on the probe's own batches."""
     subject = Subject(file, seed)
     subject.world, subject.defaults = world, defaults
     module = subject.load()
@@ -122,8 +125,10 @@ def one_rank(file: Path, seed: int, world: str, defaults: dict) -> dict:
         made = make_envs(*a, **k)
         new, envs_step = [[env.unwrapped.seeds[0] for env in made[0].unwrapped.envs]], made[0].step
 
-        def spied_step(action):  # environments that are made and never played count for nothing
-            if new and new[0] not in kept["seeds"][1:]:  # draws and greedy actions may share a set
+        def spied_step(action):  # ignore environments that are made but never used
+            if (
+                new and new[0] not in kept["seeds"][1:]
+            ):  # the evaluations with samples and with greedy actions may share a set
                 kept["seeds"].append(new[0])
             new.clear()
             return envs_step(action)
@@ -156,7 +161,7 @@ def one_rank(file: Path, seed: int, world: str, defaults: dict) -> dict:
     for name, state in as_numbers.items():
         kept[name] = {key: value.numpy() for key, value in state.items()}
     kept["batch"] = each(kept["batch"], torch.Tensor.numpy)
-    # last, since where only rank 1 stops rank 0 sees it go: there the policy seems to have moved far
+    # last: the shifted old_logprob gives rank 1 a large KL, and rank 0 exits if only rank 1 stops
     arguments = kept.pop("call")
     few = subject.changed(arguments["batch"], "old_logprob", lambda tensor: tensor + module.RANK)
     kept["steps"] = "waits for the other"
@@ -166,7 +171,7 @@ def one_rank(file: Path, seed: int, world: str, defaults: dict) -> dict:
 
 
 def ranks(subject: Subject) -> list[dict]:
-    """What each of two ranks kept; they run once for all checks."""
+    """The results of both ranks, which run once for all checks."""
     if "two_ranks" not in vars(subject):
         world = subject.trace and subject.world
         found = in_ranks(one_rank, subject.file, subject.seed, world, subject.defaults)
@@ -178,7 +183,7 @@ def ranks(subject: Subject) -> list[dict]:
 
 
 def alone(subject: Subject, results: list[dict]) -> tuple:
-    """update of the file in one process, its arguments, and the batches of both ranks."""
+    """The file's update in one process, its arguments, and the batches of both ranks."""
     arguments = dict(subject.trace.update_call)
     agent = arguments["agent"] = subject.new_agent()
     agent.load_state_dict({k: torch.from_numpy(v) for k, v in results[0]["first"].items()})
@@ -188,7 +193,7 @@ def alone(subject: Subject, results: list[dict]) -> tuple:
 
 @check("update", of="ranks ratio")
 def gradient_over_ranks(subject: Subject) -> Finding:
-    """Of two ranks with 5 and 3 rows: the step of SGD on both is the mean gradient of the 8 rows."""
+    """With 5 samples on one rank and 3 on the other, both take the SGD step of the mean gradient over the 8 samples."""
     results = ranks(subject)
     update, arguments, batches = alone(subject, results)
     one, other = (step(update, arguments, repeated(batch, 3))[0] for batch in batches)
@@ -200,21 +205,21 @@ def gradient_over_ranks(subject: Subject) -> Finding:
     if error < 1e-4:
         return passes(measured, expected)
     mistakes = {
-        "each rank learns from its own rows": np.stack([one, other]),
-        "gradients are added up, not averaged": 2 * right,
-        "gradients of the ranks are added up": np.stack([one + other] * 2),
+        "each rank learns from its own samples only": np.stack([one, other]),
+        "gradients are summed over samples instead of averaged": 2 * right,
+        "gradients of the ranks are summed instead of averaged": np.stack([one + other] * 2),
     }
     for mistake, wrong in mistakes.items():
         if largest(ours, wrong) < 1e-4:
             return broken(measured, expected, mistake)
     if largest(ours, np.stack([(one + other) / 2] * 2)) < 1e-4:
-        return differs(measured, expected, "a rank with fewer rows has the same weight")
-    return broken(measured, expected, "not the mean over the rows of all ranks")
+        return differs(measured, expected, "a rank with fewer samples has the same weight")
+    return broken(measured, expected, "the gradient is not the mean over the samples of all ranks")
 
 
 @check("update", of="ranks ratio clips", follows="gradient-over-ranks")
 def clipping_over_ranks(subject: Subject) -> Finding:
-    """The same with --max-grad-norm 0.001: the mean is clipped, not what it is the mean of."""
+    """The same with --max-grad-norm 0.001: clipping acts on the mean over ranks, not before it."""
     results = ranks(subject)
     update, arguments, batches = alone(subject, results)
     one, other = (step(update, arguments, repeated(batch, 3))[0] for batch in batches)
@@ -225,12 +230,16 @@ def clipping_over_ranks(subject: Subject) -> Finding:
     measured, expected = f"error {error:.1e} of the norm", "below 1e-03"
     if error < 1e-3:
         return passes(measured, expected)
-    return broken(measured, expected, "clipped before the mean over ranks is taken, or not at all")
+    return broken(
+        measured,
+        expected,
+        "gradients are clipped before the mean over ranks is taken, or not at all",
+    )
 
 
 @check("update", of="ranks ratio", follows="gradient-over-ranks")
 def advantages_over_ranks(subject: Subject) -> Finding:
-    """With --norm-adv two ranks with 20 rows each take the step that one process takes with these 40 rows."""
+    """With --norm-adv two ranks with 20 samples each take the step that one process takes with these 40 samples."""
     results = ranks(subject)
     update, arguments, batches = alone(subject, results)
     pairs = zip(*map(tensors_of, batches))
@@ -240,7 +249,7 @@ def advantages_over_ranks(subject: Subject) -> Finding:
     measured, expected = f"error {error:.1e}", "below 1e-04"
     if error < 1e-4:
         return passes(measured, expected)
-    question = "advantages are standardised by the rows of one rank"
+    question = "advantages are standardised with the samples of one rank"
     return differs(measured, expected, question)
 
 
@@ -251,17 +260,17 @@ def target_kl_over_ranks(subject: Subject) -> Finding:
     measured, expected = " and ".join(map(str, steps)), "1 and 1"
     if steps == [1, 1]:
         return passes(measured, expected)
-    return broken(measured, expected, "each rank decides for itself when an update ends")
+    return broken(measured, expected, "each rank decides on its own when an update stops")
 
 
 @check("RunningMeanStd", of="ranks normaliser")
 def statistics_over_ranks(subject: Subject) -> Finding:
-    """Observations' mean, variance and count on both ranks after a rollout, and the returns' count, are of the rows of
-    both."""
+    """After a rollout, mean, variance and count of the observations and the count of the returns cover the samples of
+    both ranks."""
     results = ranks(subject)
     rows = np.concatenate(
         [tensors_of(result["batch"])[0] for result in results]
-    )  # as yet the raw ones
+    )  # not yet normalised in the first rollout
     right = np.concatenate([rows.mean(0), rows.var(0), [len(rows)] * 2])
     ours = []
     for result in results:
@@ -272,14 +281,14 @@ def statistics_over_ranks(subject: Subject) -> Finding:
     measured, expected = f"error {error:.1e}", "below 1e-03"
     if error < 1e-3:
         return passes(measured, expected)
-    return broken(measured, expected, "statistics of one rank, or of some rows")
+    return broken(measured, expected, "the statistics cover one rank or some of the samples only")
 
 
 @check("train", of="ranks", follows="gradient-over-ranks statistics-over-ranks")
 def ranks_are_equal(subject: Subject) -> Finding:
-    """Weights and statistics of both ranks before the first update and after it, bit for bit."""
+    """Weights and statistics of both ranks are equal before the first update and after it, bit for bit."""
     one, other = ranks(subject)
-    for when, words in {"first": "before the first update", "last": "in the end"}.items():
+    for when, words in {"first": "before the first update", "last": "at the end"}.items():
         unequal = [key for key in one[when] if not np.array_equal(one[when][key], other[when][key])]
         if unequal:
             return broken(", ".join(unequal)[:60], "equal", f"the ranks' agents differ {words}")
@@ -288,19 +297,22 @@ def ranks_are_equal(subject: Subject) -> Finding:
 
 @check("train", of="ranks")
 def seeds_of_ranks(subject: Subject) -> Finding:
-    """No two environments, of one rank or two or of the evaluation, have a seed in common; no draw is made twice."""
+    """No two environments, of one rank, of both or of the evaluation, share a seed. The ranks use different random
+    numbers."""
     one, other = ranks(subject)
     seeds = sum(one["seeds"] + other["seeds"][:1], [])
     if len(set(seeds)) < len(seeds):
         return broken("equal seeds", "all different", "ranks have environments with the same seed")
     if one["generator"] == other["generator"]:
-        return broken("equal draws", "all different", "ranks draw actions from the same numbers")
+        return broken(
+            "equal draws", "all different", "ranks sample actions with the same random numbers"
+        )
     return passes("all different")
 
 
 @check("train", of="ranks")
 def rank_0_speaks(subject: Subject) -> Finding:
-    """Rank 0 alone has a run folder, evaluates and prints; its steps are those of both."""
+    """Only rank 0 has a run folder, evaluates and prints. It counts the steps of both ranks."""
     one, other = ranks(subject)
     if other["folders"] or other["said"] or len(other["seeds"]) > 1 or len(one["folders"]) != 1:
         mistake = "a rank other than 0 logs, saves, evaluates or prints"
@@ -308,5 +320,7 @@ def rank_0_speaks(subject: Subject) -> Finding:
     rows = sum(len(tensors_of(result["batch"])[0]) for result in (one, other))
     steps = one["summary"]["global_step"]
     if steps != rows:
-        return broken(f"{steps} steps", f"{rows}", "steps of one rank are counted, or reset rows")
+        return broken(
+            f"{steps} steps", f"{rows}", "global_step counts one rank only, or also autoreset steps"
+        )
     return passes("rank 0 alone")

@@ -1,4 +1,4 @@
-"""Exact checks of what every file does: steps of the optimiser, log, environments, evaluation, checkpoint."""
+"""Exact checks for every file: optimiser steps, log, environments, evaluation and checkpoint."""
 
 import contextlib
 import copy
@@ -40,7 +40,7 @@ from probing.subject import (
 
 @check("update", of="clips")
 def gradient_clipping(subject: Subject) -> Finding:
-    """With --max-grad-norm 0.001 no step sees a longer gradient."""
+    """With --max-grad-norm 0.001 no optimiser step uses a longer gradient."""
     calls, original = [], torch.nn.utils.clip_grad_norm_
 
     def spy(*a, **k):
@@ -55,14 +55,16 @@ def gradient_clipping(subject: Subject) -> Finding:
         return passes(measured, expected)
     if calls and longest > 2e-2:
         return broken(
-            measured, expected, "gradients are clipped where there are none, or to another length"
+            measured,
+            expected,
+            "gradients are clipped before they are computed, or to another length",
         )
     return differs(measured, expected, "the gradient is not clipped to --max-grad-norm")
 
 
 @check("update")
 def fresh_gradients(subject: Subject) -> Finding:
-    """With a learning rate of 0 and equal rows every step sees the same gradient."""
+    """With a learning rate of 0 and identical samples every optimiser step uses the same gradient."""
     trace = subject.trace
     trace.stepped()
     if trace.update_call is None:
@@ -102,7 +104,7 @@ def fresh_gradients(subject: Subject) -> Finding:
     try:
         for _ in range(
             1 if "ratio" in subject.kinds or not policy else 4
-        ):  # an update may be one step
+        ):  # an update may have a single step
             trace.names["update"](**arguments)
     finally:
         handle.remove()
@@ -111,27 +113,27 @@ def fresh_gradients(subject: Subject) -> Finding:
         for one in dict.fromkeys(who for who, _ in norms)
     ]
     if not series or max(map(len, series)) < 2:
-        raise Unable(f"{len(norms)} steps of the optimiser in an update of {rows} rows")
+        raise Unable(f"{len(norms)} optimiser steps in an update on {rows} samples")
     worst = max(max(one) / max(min(one), 1e-12) for one in series)
     measured = ", ".join(f"{norm:.3g}" for norm in series[0][:6])
     if worst < 1.01:
-        return passes(f"norms {measured}", "all the same")
+        return passes(f"norms {measured}", "all equal")
     grows = any(
         np.corrcoef(range(len(one)), one)[0, 1] > 0.8 and one[-1] > 1.5 * one[0]
         for one in series
         if len(one) > 1
     )
     if grows:
-        mistake = "gradients pile up from step to step: zero_grad is missing or in the wrong place"
-        return broken(f"norms {measured}", "all the same", mistake)
+        mistake = "gradients accumulate from step to step: zero_grad is missing or misplaced"
+        return broken(f"norms {measured}", "all equal", mistake)
     return differs(
-        f"norms {measured}", "all the same", "steps on equal rows see different gradients"
+        f"norms {measured}", "all equal", "steps on identical samples use different gradients"
     )
 
 
 @contextlib.contextmanager
 def default_dtype(dtype: torch.dtype):
-    """What uint8 tensors become when they are divided."""
+    """Set the dtype of uint8 tensors after a division."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
@@ -142,8 +144,8 @@ def default_dtype(dtype: torch.dtype):
 
 @check("Agent", follows="density probabilities")
 def derivatives(subject: Subject) -> Finding:
-    """Of the mean log-probability, of the value and of the entropy by every parameter: autograd against differences, in
-    float64, of two sizes, since one of them may step over the kink of a ReLU."""
+    """Derivatives of the mean log-probability, the value and the entropy by every parameter: autograd equals finite
+    differences in float64. Two step sizes are tried, since a step may cross the kink of a ReLU."""
     agent = subject.agent().double()
     rows = 4 if "pixels" in subject.kinds else 32
     x = subject.observations(rows)
@@ -157,12 +159,12 @@ def derivatives(subject: Subject) -> Finding:
     action = action.double() if action is not None and action.is_floating_point() else action
 
     def outputs() -> torch.Tensor:
-        # a network may cast its last layers to float32, or divide bytes by 255
+        # a network may convert its last layers to float32, or divide uint8 by 255
         with patch.object(torch.Tensor, "float", torch.Tensor.double), default_dtype(torch.float64):
             torch.manual_seed(subject.seed)
             if action is None:
                 return (agent(x) * torch.linspace(0.5, 1.5, NUM_ACTIONS)).mean(0)
-            if hasattr(agent, "get_action_and_value"):  # the value that the loss gets
+            if hasattr(agent, "get_action_and_value"):  # the value that the loss receives
                 _, logprob, entropy, value = agent.get_action_and_value(x, action)
             else:
                 _, logprob, entropy = subject.act(agent, x, action)
@@ -203,17 +205,17 @@ def derivatives(subject: Subject) -> Finding:
     )
     if set(wrong) == {1} and all(zero for _, zero in wrong[1]) and "pixels" not in subject.kinds:
         return differs(
-            measured, "none", "the gradient of the value stops before a part of its network"
+            measured, "none", "the gradient of the value does not reach a part of its network"
         )
     if set(wrong) == {2}:
         return differs(measured, "none", "a part of the entropy has no gradient")
     what = {0: "log-probability", 1: "value", "q": "value"}[sorted(wrong, key=str)[0]]
-    return broken(measured, "none", f"a part of the {what} is detached from the gradient")
+    return broken(measured, "none", f"a part of the {what} is detached from the computation graph")
 
 
 @check("Agent", follows="derivatives")
 def gradients_reach_everything(subject: Subject) -> Finding:
-    """Every parameter that has an effect has changed by the end of the run."""
+    """Every parameter that affects the network's output has changed by the end of the run."""
     trace = subject.trace
     first, last = (dict(agent.named_parameters()) for agent in (trace.first, trace.after))
     still = [
@@ -237,9 +239,9 @@ def gradients_reach_everything(subject: Subject) -> Finding:
     if matter:
         reached = [name for name in matter if name in trace.learned]
         mistake = (
-            "it has a gradient and stays: outside the optimiser"
+            "the parameter has a gradient but does not change: it is not in the optimiser"
             if reached
-            else "no gradient reaches it"
+            else "no gradient reaches the parameter"
         )
         return broken(measured, "all trained", mistake)
     return differs(measured, "all trained", "some parameters are not used")
@@ -247,11 +249,11 @@ def gradients_reach_everything(subject: Subject) -> Finding:
 
 @check("train", of="policy")
 def annealing(subject: Subject) -> Finding:
-    """The learning rate of every parameter in each update: linear to 0, or constant with --no-anneal-lr and, where
-    there is no such flag, in a trust region."""
+    """The learning rate of every parameter in each update is linear to 0, or constant with --no-anneal-lr. In TRPO it
+    is constant unless the file has --anneal-lr."""
     trace, args = subject.trace, subject.trace.args
     if not hasattr(args, "learning_rate"):
-        raise Unable("there is no flag --learning-rate")
+        raise Unable("the file has no flag --learning-rate")
     ours, right = [], []
     falls = getattr(args, "anneal_lr", "trust-region" not in subject.kinds)
     for record, step in zip(trace.stepped(), [0, *trace.steps]):
@@ -271,7 +273,7 @@ def annealing(subject: Subject) -> Finding:
         > 1e-3
     ):
         still = all(lrs == ours[0] for lrs in ours)
-        text = "stays constant" if still else "is not a straight line from --learning-rate to 0"
+        text = "stays constant" if still else "is not linear from --learning-rate to 0"
         text = text if falls else "changes"
         return differs(measured, expected, f"the learning rate {text}")
     if hasattr(args, "anneal_lr"):
@@ -280,25 +282,25 @@ def annealing(subject: Subject) -> Finding:
         }
         if constant != {args.learning_rate}:
             return differs(
-                f"without --anneal-lr {sorted(constant)[:3]}",
+                f"with --no-anneal-lr {sorted(constant)[:3]}",
                 f"{args.learning_rate}",
-                "the learning rate changes in spite of --no-anneal-lr",
+                "the learning rate changes despite --no-anneal-lr",
             )
     return passes(measured, expected)
 
 
 @check("train")
 def optimiser(subject: Subject) -> Finding:
-    """The agent has one optimiser: its state carries over between updates and is in the checkpoint; Adam (A2C:
-    RMSprop) without weight decay, over the trained network's parameters only."""
+    """The agent has one optimiser, Adam (A2C: RMSprop) without weight decay, for the parameters of the trained network
+    only. Its state is kept between updates and saved in the checkpoint."""
     trace = subject.trace
     updates = [record for record in trace.stepped() if record["steps"]]
     for before, record in itertools.pairwise(updates):
         if record["memory"][0] != before["memory"][1]:
             return broken(
-                "its memory changes between updates",
-                "it is kept",
-                "the optimiser is made anew in between",
+                "its state changes between updates",
+                "the same state",
+                "the optimiser is recreated between updates",
             )
     owned = {id(p) for one in trace.optimizers for p in parameters_of(one)}
     target = {id(p) for p in trace.target.parameters()} if trace.target is not None else set()
@@ -323,15 +325,15 @@ def optimiser(subject: Subject) -> Finding:
     ]
     if states and any(kept not in saved for kept in memory(trace.optimizers)):
         return broken(
-            "another in the checkpoint",
-            "the one that trained",
-            "the checkpoint holds another optimiser's state",
+            "another state in the checkpoint",
+            "that of the training",
+            "the checkpoint holds the state of another optimiser",
         )
     if owned - {id(p) for p in trace.online.parameters()}:
         return differs(
             "other parameters",
             "the agent's",
-            "the optimiser holds parameters that are not the agent's",
+            "the optimiser holds parameters that do not belong to the agent",
         )
     published = "RMSprop" if "n-step" in subject.kinds else "Adam"
     names = [type(one).__name__ for one in trace.optimizers]
@@ -345,7 +347,7 @@ def optimiser(subject: Subject) -> Finding:
             published,
             f"the optimiser is {' and '.join(names)}{extra}",
         )
-    return passes(f"one {published}, kept")
+    return passes(f"one {published}, state kept")
 
 
 LOSSES = (
@@ -355,7 +357,8 @@ LOSSES = (
 
 @check("train", follows=f"{LOSSES} density probabilities annealing epsilon-schedule")
 def logged_losses(subject: Subject) -> Finding:
-    """losses/*, charts/learning_rate and charts/epsilon, worked out again from the minibatches since the last line."""
+    """losses/*, charts/learning_rate and charts/epsilon equal the values recomputed from the minibatches since the last
+    logged step."""
     trace, errors, pending, lasts = subject.long_trace, {}, [], {}
     finite = {name: dict(points) for name, points in trace.scalars.items()}
     updates = list(trace.updates)
@@ -378,7 +381,7 @@ def logged_losses(subject: Subject) -> Finding:
         if "q-learning" in subject.kinds:
             right["charts/epsilon"] = last["charts/epsilon"] = trace.epsilon(k)
         for name, value in right.items():
-            if name in finite:  # what a file does not log cannot be wrong
+            if name in finite:  # ignore values that the file does not log
                 ours = finite[name].get(step, math.inf)
                 errors.setdefault(name, []).append(abs(ours - value) / max(0.01, abs(value)))
                 lasts.setdefault(name, []).append(
@@ -386,23 +389,25 @@ def logged_losses(subject: Subject) -> Finding:
                 )
         pending = []
     if not errors:
-        raise Unable("no line of the log was found at the steps of the updates")
+        raise Unable("no logged value was found at the steps of the updates")
     bad = sorted(name for name, error in errors.items() if not max(error) < 0.01)
     if not bad:
         return passes("all agree")
     if all(max(lasts[name]) < 0.01 for name in bad):
-        return differs(", ".join(bad), "means", "of all minibatches only the last is logged")
+        return differs(
+            ", ".join(bad), "means over minibatches", "only the last minibatch is logged"
+        )
     return differs(
         "wrong: " + ", ".join(bad),
         "all agree",
-        f"{bad[0]} is not the mean over the minibatches of what its name says in the published file",
+        f"{bad[0]} is not the mean of this quantity over the minibatches",
     )
 
 
 def losses_of(
     subject: Subject, trace: Trace, record: dict, k: int
 ) -> dict[str, tuple[float, float]]:
-    """What an update should log, from its minibatches, with advantages that are not standardised: mean and last."""
+    """What an update should log, as (mean, last value) over its minibatches. Advantages must not be standardised."""
     lists, clip_coef = {}, getattr(trace.args, "clip_coef", 0.0)
     if trace.value_call is not None:
         return losses_of_trust_region(subject, trace, record, k)
@@ -426,7 +431,7 @@ def losses_of(
             mb = {name: tensor[valid] for name, tensor in mb.items() if torch.is_tensor(tensor)}
             losses = {"policy_loss": -(mb["logprob"] * (mb["target"] - mb["value"])).mean()}
         if "policy" in subject.kinds:
-            weight = 1.0 if "n-step" in subject.kinds else 0.5  # A2C's is the whole squared error
+            weight = 1.0 if "n-step" in subject.kinds else 0.5  # A2C uses the whole squared error
             losses["value_loss"] = weight * ((mb["value"] - mb["target"]) ** 2).mean()
             losses["entropy"] = mb["entropy"].mean()
         for name, value in losses.items():
@@ -441,7 +446,7 @@ def losses_of(
 
 
 def losses_of_trust_region(subject: Subject, trace: Trace, record: dict, k: int) -> dict:
-    """The same of a step of the policy, whose last trial counts, and of the minibatches of the values."""
+    """The same for TRPO: the last trial of the policy's step, and the minibatches of the critic."""
     last = record["minibatches"][-1]
     ratio = (last["logprob"].double() - last["old_logprob"]).exp()
     values = [
@@ -459,12 +464,12 @@ def losses_of_trust_region(subject: Subject, trace: Trace, record: dict, k: int)
 
 
 def explained(subject: Subject, trace: Trace, k: int) -> float:
-    """1 - the share of the targets' variance that the values do not explain, from the function of returns."""
+    """The explained variance of the targets: 1 minus the fraction of their variance that the values leave."""
     call, result = trace.returns[k]
     valid = torch.from_numpy(trace.truth[k]["valid"])
     if (
         "values" not in call.arguments
-    ):  # the returns of whole episodes: values of the rollout's states
+    ):  # returns of whole episodes: use the values of the rollout's states
         with torch.no_grad():
             values = torch.from_numpy(trace.values(trace.truth[k], trace.updates[k]["agent"]))[:-1]
         targets = result.double()
@@ -476,7 +481,8 @@ def explained(subject: Subject, trace: Trace, k: int) -> float:
 
 @check("update", of="ratio", follows="minibatches first-ratio rows-are-independent")
 def target_kl(subject: Subject) -> Finding:
-    """With --target-kl 0.0001 and 5 epochs: the number of minibatches of every update."""
+    """With --target-kl 0.0001 and 5 epochs each update stops after the first epoch whose last minibatch exceeds the
+    limit."""
     if not hasattr(subject.module.Args, "target_kl"):
         raise Skip
     flags = {"target_kl": 1e-4, "update_epochs": 5, "learning_rate": 1e-3}
@@ -489,26 +495,26 @@ def target_kl(subject: Subject) -> Finding:
             logratio = last["logprob"].double() - last["old_logprob"].double()
             over = float((logratio.exp() - 1 - logratio).mean()) - 1e-4
             whole = len(parts) == epoch * per_epoch
-            if over > 0 if abs(over) > 1e-6 else whole:  # so near to the limit, rounding decides
+            if over > 0 if abs(over) > 1e-6 else whole:  # close to the limit, rounding decides
                 break
         wrong, cut = wrong + (len(parts) != epoch * per_epoch), cut + (epoch < 5)
-    measured = f"{wrong} of {len(trace.updates)} updates wrong, {cut} to be cut short"
+    measured = f"{wrong} of {len(trace.updates)} updates wrong, {cut} should stop early"
     if wrong == 0 < cut:
-        return passes(measured, "0 wrong, some cut")
+        return passes(measured, "0 wrong, some stop early")
     if all(len(record["minibatches"]) == 5 * per_epoch for record in trace.updates):
-        return differs(measured, "0 wrong, some cut", "--target-kl has no effect")
+        return differs(measured, "0 wrong, some stop early", "--target-kl has no effect")
     return differs(
         measured,
-        "0 wrong, some cut",
-        "an update does not end after the first epoch whose last minibatch has a larger KL than --target-kl",
+        "0 wrong, some stop early",
+        "an update does not stop after the first epoch whose last minibatch exceeds --target-kl",
     )
 
 
 @check("train", follows="same-seed-twice")
 def evaluation_on_the_way(subject: Subject) -> Finding:
-    """Same weights in the end as without them, at the multiples of --eval-frequency, same seeds each time, figures as
-    logged and saved."""
-    if "q-learning" in subject.kinds:  # an iteration is a thousand steps or two
+    """Intermediate evaluations do not change the final weights. They happen at the multiples of --eval-frequency, with
+    the same seeds each time, and their results are logged and saved."""
+    if "q-learning" in subject.kinds:  # an iteration has 1000 or 2000 steps
         every, plain, trace = 1000, subject.long_trace, subject.evaluating_trace
     else:
         every, plain = subject.trace.args.total_timesteps * 3 // 10, subject.trace
@@ -516,14 +522,14 @@ def evaluation_on_the_way(subject: Subject) -> Finding:
     ours, theirs = (run.after.state_dict() for run in (trace, plain))
     if not all(torch.equal(ours[name], theirs[name]) for name in ours):
         return broken(
-            "other weights in the end", "the same", "evaluations on the way disturb the training"
+            "other final weights", "the same", "intermediate evaluations disturb the training"
         )
     last, summary = np.asarray(trace.evaluations[-1][2]), trace.summary
     if len(last) != trace.args.eval_episodes:
         return broken(
             f"{len(last)} episodes",
             f"{trace.args.eval_episodes}",
-            "another number of episodes than --eval-episodes",
+            "the number of evaluation episodes is not --eval-episodes",
         )
     points = trace.scalars.get("eval/episodic_return", [])
     logged = [value for _, value in points]
@@ -534,9 +540,9 @@ def evaluation_on_the_way(subject: Subject) -> Finding:
     )
     if max(errors) > 1e-3:
         return broken(
-            "other figures",
-            "mean and deviation of the returns",
-            "what is logged or saved is not what the evaluation gave",
+            "other results",
+            "mean and standard deviation of the returns",
+            "the logged or saved results are not those of the evaluation",
         )
     ends = (
         trace.steps
@@ -560,17 +566,17 @@ def evaluation_on_the_way(subject: Subject) -> Finding:
     ]
     seeds = {tuple(env.seeds[0] for env in envs if env.seeds) for envs in groups}
     if len(seeds) != 1:
-        return differs(f"{len(seeds)} sets of seeds", "one", "each evaluation plays other episodes")
-    return passes("as it should be")
+        return differs(f"{len(seeds)} sets of seeds", "one set", "evaluations use different seeds")
+    return passes("as expected")
 
 
 @check("train", of="q-learning")
 def best_model(subject: Subject) -> Finding:
-    """The weights in best.pt are those of the best of several evaluations, the first where two are equal; its score in
-    the summary is of other seeds, and of those weights."""
+    """best.pt holds the weights of the best of several evaluations, and the first one if two are equal. The score in
+    the summary belongs to these weights and to new seeds."""
     if not (subject.trace.run_dir / "best.pt").exists():
         raise Skip
-    # another seed where the last model is the best, as the mistake of keeping the last would have it
+    # if the last model is the best, a file that always keeps the last one looks right: try another seed
     for more in range(4):
         flags = subject.long_flags | {"eval_frequency": 1000, "seed": subject.seed + more}
         trace = Trace(subject, **flags) if more else subject.evaluating_trace
@@ -587,36 +593,38 @@ def best_model(subject: Subject) -> Finding:
     expected, measured = f"the best of {len(means)}", f"means {min(means):.2f} to {max(means):.2f}"
     best = int(np.argmax(means))
     if means[best] > means[-1] and is_of(saved, len(means) - 1):
-        return broken(measured, expected, "the model of the last evaluation is kept as the best")
+        return broken(measured, expected, "the model of the last evaluation is saved as the best")
     if not any(is_of(saved, k) for k in range(len(means))):
         return broken(measured, expected, "best.pt holds weights that were not evaluated")
     chosen = next(k for k in range(len(means)) if is_of(saved, k))
     if means[chosen] < means[best]:
-        return broken(measured, expected, "best.pt holds another model than the best")
+        return broken(measured, expected, "best.pt does not hold the best of the evaluated models")
     if not is_of(judged, chosen):
-        return broken(measured, expected, "another model than the best is judged in the end")
+        return broken(
+            measured, expected, "the final score belongs to another model than the one in best.pt"
+        )
     seeds = [{env.seeds[0] for env in group} for group in (envs, trace.eval_envs, trace.train_envs)]
     if seeds[0] & (seeds[1] | seeds[2]):
         return broken(
-            "seeds that have been seen",
-            "others",
-            "the best model is judged by episodes that chose it",
+            "seeds used before",
+            "new seeds",
+            "the best model is scored on the episodes that selected it",
         )
     if largest(trace.summary["best_returns"], returns) > 1e-6:
         return broken(
             "another score",
-            "what was played",
-            "the best model's score in the summary is not what it played",
+            "that of its episodes",
+            "the best model's score in the summary is not that of its episodes",
         )
     if chosen != best:
-        return differs(measured, expected, "of two equal models the later one is kept")
+        return differs(measured, expected, "of two equal models the later one is saved")
     return passes(measured, expected)
 
 
 @check("train")
 def resuming(subject: Subject) -> Finding:
-    """A finished run goes on with more steps: weights, statistics, optimiser, target network and a saved replay are
-    kept; the learning rate and the optimiser's constants are the new flags'."""
+    """A finished run continues with more steps. Weights, statistics, optimiser, target network and a saved replay
+    buffer are kept; the learning rate and the optimiser's constants come from the new flags."""
     kept = {"save_replay": True, "norm_reward": True}
     first, wrong = Trace(subject, **kept), {}
     flags = kept | {"resume": str(first.run_dir), "runs_dir": first.args.runs_dir}
@@ -638,19 +646,23 @@ def resuming(subject: Subject) -> Finding:
     same = all(torch.equal(start[name], end[name]) for name in start if name.startswith("obs_rms"))
     grown = "return_rms.count" not in start or start["return_rms.count"] >= end["return_rms.count"]
     wrong["statistics"] = not same or not bool(grown)
-    wrong["memory of the optimiser"] = record["memory"][0] != first.updates[-1]["memory"][1]
+    wrong["optimiser state"] = record["memory"][0] != first.updates[-1]["memory"][1]
     seeds = [{env.seeds[0] for env in trace.train_envs if env.seeds} for trace in (first, after)]
-    wrong["new environments: it plays those of the beginning again"] = bool(seeds[0] & seeds[1])
-    wrong["count of steps"] = (
+    wrong["seeds (the first environments are repeated)"] = bool(seeds[0] & seeds[1])
+    wrong["step count"] = (
         after.summary["global_step"] != first.summary["global_step"] + after.steps[-1]
     )
     if "q-learning" in subject.kinds and first.target is not None:
         wrong["target network"] = not on_the_way(after.ticks[0][1], *first.ticks[-1][::-1])
-        # a replay that is still there learns at once
-        wrong["replay"] = hasattr(first.args, "save_replay") and record["tick"] > 3
+        # with a restored replay buffer, updates start at once
+        wrong["replay buffer"] = hasattr(first.args, "save_replay") and record["tick"] > 3
     lost = [name for name, is_wrong in wrong.items() if is_wrong]
     if lost:
-        return broken("lost: " + ", ".join(lost), "all kept", f"--resume forgets the {lost[0]}")
+        return broken(
+            "wrong: " + ", ".join(lost),
+            "none",
+            f"a resumed run does not continue with the right {lost[0]}",
+        )
     for name, value in given.items():
         finding = constant_on_resume(first, after, name, constants[name], value)
         if finding:
@@ -661,13 +673,13 @@ def resuming(subject: Subject) -> Finding:
             return differs(
                 f"epsilon {float(after.epsilons[0]):.3f}",
                 f"{right:.3f}",
-                "epsilon does not go on from the count of steps",
+                "epsilon does not continue from the step count",
             )
-    return passes("all kept, new constants act")
+    return passes("state kept, new flags used")
 
 
 def on_the_way(now: torch.Tensor, before: torch.Tensor, online: torch.Tensor) -> bool:
-    """Whether a target network is where it was, or has since gone a part of the way to the online network."""
+    """Whether a target network is unchanged, or has moved a part of the way to the online network."""
     way = online - before
     share = float((now - before) @ way / (way @ way).clamp(min=1e-12))
     return -1e-6 < share < 0.99 and largest(now, before + share * way) < 1e-5
@@ -676,7 +688,7 @@ def on_the_way(now: torch.Tensor, before: torch.Tensor, online: torch.Tensor) ->
 def constant_on_resume(
     first: Trace, after: Trace, name: str, key: str, value: float
 ) -> Finding | None:
-    """None if the optimiser has the constant that was given beside --resume."""
+    """None if the optimiser has the constant that was given together with --resume."""
     if not after.updates[0]["steps"]:
         return None
     groups = [group for one in after.optimizers for group in one.param_groups]
@@ -688,7 +700,7 @@ def constant_on_resume(
         ]
         if ours and ours == before and abs(before[0] - getattr(first.args, name)) < 1e-12:
             return broken(
-                f"{key} {ours[0]:g}", f"{value:g}", f"{flag} beside --resume has no effect"
+                f"{key} {ours[0]:g}", f"{value:g}", f"{flag} has no effect together with --resume"
             )
         return None
     share = first.summary["global_step"] / after.args.total_timesteps
@@ -701,38 +713,36 @@ def constant_on_resume(
         return broken(
             f"learning rate {ours[0]:.3g}",
             f"{value * share:.3g}",
-            f"{flag} beside --resume has no effect",
+            f"{flag} has no effect together with --resume",
         )
     fell = ends[0] < 0.9 * first.updates[0]["lrs"][0]
     if fell and all(abs(lr / value - 1) < 1e-2 for lr in ours):
-        mistake = "the schedule of a resumed run starts anew"
+        mistake = "the schedule of a resumed run starts from the beginning"
         return broken(f"learning rate {ours[0]:.3g}", f"{value * share:.3g}", mistake)
-    return None  # another schedule
+    return None  # the file has another schedule
 
 
 @check("Args")
 def flags(subject: Subject) -> Finding:
-    """Each flag is read somewhere, as args.NAME, and has its value still after the run."""
+    """Each flag is read as args.NAME somewhere in the file, and still has its value after the run."""
     read = set(re.findall(r"\bargs(?:\.|, \")(\w+)", subject.file.read_text()))
     given, kept = asdict(subject.trace.given), asdict(subject.trace.args)
     if not read & set(given):
-        raise Unable("no flag is read as args.NAME")
+        raise Unable("the file reads no flag as args.NAME")
     for name, value in given.items():
         if kept[name] != value:
-            question = (
-                f"the run changes args.{name}; a factor that it takes in each iteration compounds"
-            )
+            question = f"the run changes args.{name}; a factor applied in each iteration compounds"
             return differs(f"{value} becomes {kept[name]}", f"{value}", question)
     unread = [name for name in given if name not in read]
     if unread:
-        return differs(", ".join(unread), "none", f"no line of the file reads args.{unread[0]}")
+        return differs(", ".join(unread), "none", f"the file never reads args.{unread[0]}")
     return passes("read and kept")
 
 
 @check("make_envs")
 def wrappers(subject: Subject) -> Finding:
-    """What stands between the agent and its environments: ends, first observations and actions reach the other side.
-    An episode that does not end has no terminal state for 1,000 steps."""
+    """Between the agent and its environments, episode ends, first observations and actions are passed on unchanged. An
+    episode that does not end is not terminated within 1,000 steps."""
     rows, firsts, shown = [], [], True
     for one in subject.trace.train_envs:
         rows += [row for row in one.protocol[1:] if not row["reset"]]
@@ -748,36 +758,40 @@ def wrappers(subject: Subject) -> Finding:
         return bool(np.any(own["action"] < low) or np.any(own["action"] > high))
 
     mistakes = {
-        "an environment is reset within the step that ends its episode: take AutoresetMode.NEXT_STEP": [
+        "an environment is reset within the last step of an episode: use AutoresetMode.NEXT_STEP": [
             any(own["reset"] for own in row["own"][1:]) for row in rows
         ],
-        "a time limit is made a terminal state": [
+        "truncation is reported as termination": [
             row["terminated"] and own["truncated"] and not own["terminated"] for row, own in both
         ],
-        "what the environment gets leaves its action space": [off(own) for _, own in both],
-        "the first observation is not the environment's": [shown and not same for same in firsts],
+        "the environment receives actions outside its action space": [off(own) for _, own in both],
+        "the first observation is not that of the environment": [
+            shown and not same for same in firsts
+        ],
     }
     for mistake, wrong in mistakes.items():
         if any(wrong):
             return broken(f"{sum(wrong)} of {len(wrong)}", expected, mistake)
     lost = sum(own["terminated"] and not row["terminated"] for row, own in both)
     if lost:
-        return differs(f"{lost} of {len(both)}", expected, "terminal states are made time limits")
+        return differs(
+            f"{lost} of {len(both)}", expected, "terminations are reported as truncations"
+        )
     if subject.trace.action_space == space:
         changed = sum(largest(row["action"], own["action"]) > 1e-3 for row, own in both)
         if changed:
-            question = "the environment gets other actions than the agent's"
+            question = "the environment receives other actions than those of the agent"
             return differs(f"{changed} of {len(both)}", expected, question)
     if step := unending(subject):
-        question = "a wrapper ends episodes by a terminal state of its own, where a time limit would be `truncated`"
-        return differs(f"one at step {step}", expected, question)
+        question = "a wrapper terminates episodes, whereas a time limit should set `truncated`"
+        return differs(f"termination at step {step}", expected, question)
     return passes("none", expected)
 
 
 @check("make_envs", of="vector", follows="wrappers")
 def wrappers_reach_training(subject: Subject) -> Finding:
-    """Where EnvPool trains, Gymnasium's environment of the evaluations has no wrapper and no keyword argument that
-    EnvPool's lacks: a wrapper in make_env acts in the evaluation alone, one in WRAPPERS acts in both."""
+    """If EnvPool trains, Gymnasium's environment for the evaluation has no wrapper and no keyword argument of its own.
+    A wrapper in make_env acts in the evaluation alone; one in WRAPPERS acts in both."""
     module = subject.load()
     if not hasattr(module, "choose_backend"):
         raise Skip
@@ -785,7 +799,7 @@ def wrappers_reach_training(subject: Subject) -> Finding:
     args = subject.args(module, env_id=env_id, env_backend="auto")
     args.env_id = env_id
     if module.choose_backend(args, evaluation=False) != "envpool":
-        return passes("Gymnasium steps both")
+        return passes("Gymnasium is used for both")
     make, made, keywords = gym.make, [], {}
 
     def spied_make(*a, **k):
@@ -803,13 +817,13 @@ def wrappers_reach_training(subject: Subject) -> Finding:
     own = [name for name in own if name != "DropInfo"]
     own += [f"gym.make(..., {name}=...)" for name in keywords if name not in ("id", "render_mode")]
     if own:
-        mistake = "EnvPool trains without what make_env adds: put wrappers into WRAPPERS, keywords into ENV_KWARGS"
+        mistake = "EnvPool trains without what make_env adds: put wrappers into WRAPPERS and keywords into ENV_KWARGS"
         return broken(f"{', '.join(own)} in evaluation only", "the same environment", mistake)
     return passes("the same environment")
 
 
 def unending(subject: Subject) -> int:
-    """The step at which an episode that does not end has a terminal state, or 0."""
+    """The step at which an episode that does not end is terminated, or 0."""
     module, backend = subject.load(), [] if "pixels" in subject.kinds else ["gymnasium"]
     args = subject.args(module, env_id="ProbeUnending-v0")
     envs = module.make_envs(args, *backend, 1, 7)[0]
@@ -823,22 +837,26 @@ def unending(subject: Subject) -> int:
 
 @check("train", follows="reset-rows wrappers")
 def logging(subject: Subject) -> Finding:
-    """Against the environments' protocols: raw rewards, reset rows count nowhere, an episode's end is included. The run
-    ends with --total-timesteps."""
+    """Logged returns and lengths match the record of the environments: raw rewards, no autoreset steps, the last step
+    of an episode included. The run ends at --total-timesteps."""
     finding = logged(subject, "raw")
     if finding.verdict != "passes" and logged(subject, "reward").verdict == "passes":
         return differs(finding.measured, finding.expected, WRAPPED)
     return finding
 
 
-WRAPPED = "returns are of the rewards that a wrapper has changed, not of the environment's own"
+WRAPPED = (
+    "returns are computed from rewards that a wrapper changed instead of the environment's own"
+)
 
 
 def logged(subject: Subject, rewards: str) -> Finding:
-    """The log against the protocols' raw rewards, or against what the file's wrappers made of them."""
+    """Compare the log with the raw rewards in the record, or with those that the file's wrappers made of them."""
     trace = subject.trace if "ratio" in subject.kinds else subject.long_trace
     episodes, pending, waiting, wrong = [], [], 0, []
-    longest = 0 if "ratio" in subject.kinds else 2000  # steps until an episode must be logged
+    longest = (
+        0 if "ratio" in subject.kinds else 2000
+    )  # steps after which an episode must have been logged
     totals = np.zeros((2, trace.args.num_envs))
     at = {
         name: dict(trace.scalars.get(f"charts/episodic_{name}", []))
@@ -868,36 +886,36 @@ def logged(subject: Subject, rewards: str) -> Finding:
         return broken(
             f"global_step {logged}",
             f"{trace.steps[-1]}",
-            "reset rows are counted"
+            "autoreset steps are counted"
             if counts
-            else "global_step is not the count of the agent's steps",
+            else "global_step is not the number of the agent's steps",
         )
     before, after = [0, *trace.steps][-2:]
     if not before < trace.args.total_timesteps <= after:
-        question = "the run ends at another step than the first that completes --total-timesteps"
+        question = "the run does not end at the first step that reaches --total-timesteps"
         return differs(f"{after} steps", f"{trace.args.total_timesteps}", question)
     last100 = np.mean(episodes[-100:], axis=0)[0]
     if wrong and all(one for one, *_ in wrong):
-        return differs(wrong[0][1], wrong[0][2], "of the episodes that ended only one is logged")
+        return differs(wrong[0][1], wrong[0][2], "only one of the finished episodes is logged")
     if wrong:
         return broken(
             wrong[0][1],
             wrong[0][2],
-            "logged returns or lengths are not what the environments paid and counted",
+            "logged returns or lengths are not those of the environments",
         )
     ours = trace.summary["train_return_last100"]
     if ours is None or not abs(ours - last100) < 1e-3:
         return broken(
             f"train_return_last100 {ours}",
             f"{last100:.3f}",
-            "train_return_last100 is not the mean of the last 100 episodes",
+            "train_return_last100 is not the mean return of the last 100 episodes",
         )
     return passes("all agree")
 
 
 @check("train", of="bootstrap")
 def no_resets_between_rollouts(subject: Subject) -> Finding:
-    """An environment is reset once at the start, and after that only where an episode has ended."""
+    """An environment is reset once at the start, and later only after the end of an episode."""
     cut = 0
     for env in subject.trace.train_envs:
         for before, row in itertools.pairwise(env.protocol):
@@ -906,14 +924,14 @@ def no_resets_between_rollouts(subject: Subject) -> Finding:
         return broken(
             f"{cut} episodes cut",
             "0",
-            "environments are reset between rollouts: episodes are cut without a trace",
+            "environments are reset between rollouts, so unfinished episodes are lost",
         )
     return passes("0 episodes cut", "0")
 
 
 @check("make_envs")
 def seeds(subject: Subject) -> Finding:
-    """Seeds of the environments in training and evaluation, and with another --seed, have none in common."""
+    """The environments of training and evaluation, and those of a run with another --seed, have no seed in common."""
     trace, other = subject.trace, Trace(subject, seed=subject.seed + 1, total_timesteps=130)
     train, test, again, test_again = (
         [env.seeds[0] if env.seeds else None for env in envs]
@@ -924,23 +942,23 @@ def seeds(subject: Subject) -> Finding:
     if None in {*train, *test} or len({*train}) < len(train) or len({*test}) < len(test):
         wrong.append("environments have the same seed, or none")
     if any(len(env.seeds) > 1 for env in trace.train_envs):
-        wrong.append("environments are seeded again and again")
+        wrong.append("environments are seeded more than once")
     greedy = [env.seeds[0] for env in trace.greedy[1] if env.seeds] if trace.greedy else []
     if {*train} & {*test, *greedy}:
-        wrong.append("evaluation plays with the seeds of training")
+        wrong.append("evaluation and training share seeds")
     if {*train} & {*again, *test_again} or {*test} & {*again}:
-        wrong.append("two values of --seed share environments")
+        wrong.append("two values of --seed share environment seeds")
     if wrong:
         return broken("; ".join(wrong), "all different", wrong[0])
     if {*test} & {*test_again}:
-        question = "two values of --seed share environments of the evaluation"
-        return differs("some are the same", "all different", question)
+        question = "two values of --seed share evaluation seeds"
+        return differs("some are equal", "all different", question)
     return passes("all different")
 
 
 @check("make_envs")
 def statistics_of_wrappers(subject: Subject) -> Finding:
-    """Environments that were played for a while, and new ones, show and pay the same after the same seed."""
+    """Environments that were used before and new ones give the same observations and rewards after the same seed."""
     module, backend = subject.load(), [] if "pixels" in subject.kinds else ["gymnasium"]
     args, seen = subject.args(module, env_id="ProbeShown-v0"), []
     for steps in (40, 0):
@@ -955,20 +973,20 @@ def statistics_of_wrappers(subject: Subject) -> Finding:
     error = max(largest(*pair) for pair in zip(*seen))
     if error < 1e-3:
         return passes(f"error {error:.1e}", "below 1e-03")
-    question = "a wrapper keeps something that no reset brings back, such as statistics: evaluations and resumed runs "
-    question += "start without it"
+    question = "a wrapper keeps a state that no reset restores, such as statistics: evaluations and resumed runs "
+    question += "start without this state"
     return differs(f"error {error:.1e}", "below 1e-03", question)
 
 
 @check("train")
 def same_seed_twice(subject: Subject) -> Finding:
-    """Two runs with one seed end with the same evaluation and the same weights, bit for bit. No step of the training
-    finds a generator in the state that it has left before."""
+    """Two runs with one seed end with the same evaluation and the same weights, bit for bit. No random generator
+    returns to an earlier state during the training."""
     for states in subject.trace.generators:
         states = [state for state, _ in itertools.groupby(states)]
         if again := len(states) - len(set(states)):
-            mistake = "a generator is seeded in the middle of the run: the same draws come again"
-            return broken(f"{again} of {len(states)} states again", "none", mistake)
+            mistake = "a random generator is seeded during the run, so it repeats its numbers"
+            return broken(f"{again} of {len(states)} states repeated", "none", mistake)
     states = []
     for _ in range(2):
         random.seed()
@@ -989,14 +1007,14 @@ def same_seed_twice(subject: Subject) -> Finding:
         passes("equal")
         if same
         else broken(
-            "different", "equal", "something draws from a generator that --seed does not set"
+            "different", "equal", "the file uses a random generator that --seed does not set"
         )
     )
 
 
 @check("evaluate")
 def evaluation_is_frozen(subject: Subject) -> Finding:
-    """Weights and statistics before and after the evaluation are equal."""
+    """Weights and statistics are the same before and after an evaluation."""
     changed = set()
     for before, after, _ in subject.trace.evaluations:
         changed |= {
@@ -1008,15 +1026,15 @@ def evaluation_is_frozen(subject: Subject) -> Finding:
         return broken(
             "changed: " + ", ".join(sorted(changed)),
             "unchanged",
-            "evaluation changes the agent: statistics and weights must be frozen",
+            "the evaluation changes the agent: statistics and weights must be frozen",
         )
     return passes("unchanged")
 
 
 @check("evaluate")
 def evaluation_returns(subject: Subject) -> Finding:
-    """Returns and actions of the evaluation against the protocol: first episodes, by the policy's mode. The log and the
-    summary have these returns."""
+    """Returns and actions of the evaluation match the record: the first episode of each environment, with deterministic
+    (mode) actions. The log and the summary contain these returns."""
     trace = subject.trace
     _, agent, ours = trace.evaluations[-1]
     steps, off = [], 0.0
@@ -1032,57 +1050,57 @@ def evaluation_returns(subject: Subject) -> Finding:
             for of in ("raw", "reward")
         )
         if error > 1e-3:
-            measured, expected = f"returns {error:.1e} off", "below 1e-03"
+            measured, expected = f"returns off by {error:.1e}", "below 1e-03"
             if wrapped < 1e-3:
                 return differs(measured, expected, WRAPPED)
-            mistake = "not the raw returns of each environment's first episode"
+            mistake = "the results are not the raw returns of each environment's first episode"
             return broken(measured, expected, mistake)
         lasts = [rows[-1] for rows in firsts]
         if not all(row["terminated"] or row["truncated"] for row in lasts):
             return broken(
-                "episodes are cut", "played to their ends", "the evaluation ends too early"
+                "unfinished episodes", "complete episodes", "the evaluation stops too early"
             )
         written = trace.summary.get(key), [value for _, value in trace.scalars.get(tag, [])][-1:]
         for name, values in zip((key, tag), written):
             if values and largest(np.mean(values), np.mean(returns)) > 1e-3:
-                verdict = broken if name == key else differs  # the log may have another mean
-                text = f"{name} is not what the evaluation has returned"
+                verdict = broken if name == key else differs  # the log may use another mean
+                text = f"{name} is not what evaluate() returned"
                 return verdict(f"{np.mean(values):.3f}", f"{np.mean(returns):.3f}", text)
     if "draws" in subject.kinds and "atari" in subject.kinds:
-        return passes("returns as played")
+        return passes("returns agree")
     with torch.no_grad():
         for row in steps:
             mode = subject.best(agent, row["obs"][None])[0]
             off = max(off, largest(row["action"], mode))
     if off > 1e-3:
         return differs(
-            f"actions {off:.1e} off",
+            f"actions off by {off:.1e}",
             "below 1e-03",
-            "the actions of the evaluation are not the policy's mode",
+            "the actions of the evaluation are not deterministic (the policy's mode)",
         )
-    return passes("returns and actions as they should be")
+    return passes("returns and actions agree")
 
 
 def first_episode(protocol: list[dict]) -> list[dict]:
-    """The rows of an environment's protocol from its first step to the end of its first episode."""
+    """The steps of the first episode in an environment's record."""
     ends = [i for i, row in enumerate(protocol) if row["terminated"] or row["truncated"]]
     return protocol[1 : ends[0] + 1 if ends else None]
 
 
 @check("evaluate", of="draws", follows="evaluation-returns")
 def evaluation_actions(subject: Subject) -> Finding:
-    """Over 400 steps: draws from the policy itself; in Q-learning the best action but for --eval-e, and in the greedy
-    evaluation of Atari's policies but for 1 %."""
+    """Over 400 steps the evaluation samples from the policy. In Q-learning it is epsilon-greedy with --eval-e, and the
+    greedy evaluation of Atari's policies is epsilon-greedy with 1 %."""
     if "q-learning" in subject.kinds:
-        return played(subject, 0.3, "--eval-e says")
-    finding = played(subject, None, "draws from the policy would be")
+        return played(subject, 0.3, "--eval-e implies")
+    finding = played(subject, None, "samples from the policy would have")
     if finding.verdict != "passes" or not hasattr(subject.module.Agent, "get_greedy_action"):
         return finding
-    return played(subject, 0.01, "1 % of random ones leaves", greedy=True)
+    return played(subject, 0.01, "epsilon = 0.01 implies", greedy=True)
 
 
 def played(subject: Subject, epsilon: float | None, what: str, **how) -> Finding:
-    """The evaluation's actions against the best but for epsilon, or against draws where that is None."""
+    """Compare the evaluation's actions with epsilon-greedy ones, or with samples from the policy if epsilon is None."""
     module = subject.trace.module
     agent = subject.agent(eval_episodes=100, eval_e=epsilon)
     args = subject.args(module, eval_episodes=100, eval_e=epsilon)
@@ -1110,17 +1128,18 @@ def played(subject: Subject, epsilon: float | None, what: str, **how) -> Finding
             off += float((said.gather(1, action[:, None])[:, 0] - mean).sum())
             variance += float((p * (said - mean[:, None]) ** 2).sum())
     deviations = off / variance**0.5
-    measured = f"{deviations:+.1f} deviations off"
+    measured = f"off by {deviations:+.1f} standard deviations"
     if abs(deviations) < 5:
         return passes(measured, "below 5")
-    more = "more of the best actions than" if deviations > 0 else "fewer of the best actions than"
+    more = "more greedy actions than" if deviations > 0 else "fewer greedy actions than"
     which = "greedy evaluation" if how else "evaluation"
-    return differs(measured, "below 5", f"the {which} plays {more} {what}")
+    return differs(measured, "below 5", f"the {which} has {more} {what}")
 
 
 @check("train")
 def checkpoint(subject: Subject) -> Finding:
-    """Read with weights_only=True into a new agent, it acts and values like the trained one."""
+    """The checkpoint loads with weights_only=True into a new agent, whose actions and values equal those of the trained
+    one."""
     trace = subject.trace
     try:
         content = torch.load(trace.run_dir / "checkpoint.pt", map_location="cpu", weights_only=True)
@@ -1129,10 +1148,13 @@ def checkpoint(subject: Subject) -> Finding:
         words = f"{type(error).__name__}: {' '.join(str(error).split())[:80]}"
         scalar = "numpy" in str(error) and "scalar" in str(error)
         mistake = (
-            "a NumPy number is saved, which --resume cannot read: make it a float" if scalar else ""
+            "a NumPy number is saved, which --resume cannot load: convert it to a float"
+            if scalar
+            else ""
         )
         mistake = (
-            mistake or "a pickled module or another object is saved: it runs code when it is loaded"
+            mistake
+            or "a pickled module or another object is saved, which can run code when it is loaded"
         )
         return broken(words, "loads", mistake + " (tensors and plain data are safe)")
     copied = subject.new_agent()
@@ -1145,7 +1167,7 @@ def checkpoint(subject: Subject) -> Finding:
         return broken(
             f"RuntimeError: {' '.join(str(error).split())}",
             "loads",
-            "the checkpoint lacks something that the agent needs",
+            "the checkpoint does not contain everything that the agent needs",
         )
     final = trace.after if trace.judged else trace.evaluations[-1][1]
     obs = subject.observations(20)
@@ -1163,7 +1185,7 @@ def checkpoint(subject: Subject) -> Finding:
             ),
         ]
     )
-    if hasattr(final, "normalize"):  # by statistics that no buffer holds, too
+    if hasattr(final, "normalize"):  # also with statistics that are not in a buffer
         error = max(error, largest(*(agent.normalize(5 * obs) for agent in (copied, final))))
     if trace.target is not None:
         error = max(error, largest(scores(target), trace.ticks[-1][1]))
@@ -1171,19 +1193,21 @@ def checkpoint(subject: Subject) -> Finding:
         return broken(
             f"error {error:.1e}",
             "below 1e-03",
-            "what is in the checkpoint is not the trained agent",
+            "the checkpoint does not hold the trained agent",
         )
     return passes(f"error {error:.1e}", "below 1e-03")
 
 
 @check("make_envs", of="atari")
 def atari_settings(subject: Subject) -> Finding:
-    """What AtariVectorEnv is made with: of an id that skips no frames, and of one that skips 4. An evaluation plays
+    """The settings of AtariVectorEnv, for an id without frame skip and for one that skips 4 frames. An evaluation plays
     whole games."""
     module, wrong, serious = subject.load(), [], ""
     greedy = subject.trace.greedy[1] if subject.trace.greedy else []
     if any(env.env.settings.get("episodic_life") for env in [*subject.trace.eval_envs, *greedy]):
-        return broken("episodic_life True", "False", "an evaluation ends with the first lost life")
+        return broken(
+            "episodic_life True", "False", "an evaluation episode ends with the first lost life"
+        )
     args = subject.args(module)
     for env_id in (args.env_id, "ALE/Breakout-v5"):
         args.env_id = env_id
@@ -1193,23 +1217,25 @@ def atari_settings(subject: Subject) -> Finding:
         right |= {
             name: spec[name] for name in ("repeat_action_probability", "max_num_frames_per_episode")
         }
-        # its FIRE comes before the no-ops and leaves the first life little; the published one after
+        # ale-py's FIRE comes before the no-ops, which use up much of the first life; the published one comes after them
         right["use_fire_reset"] = not getattr(args, "fire_on_life_loss", False)
         for name in right:
             if defaults.get(name) != right[name]:
                 wrong.append(f"{name} {defaults.get(name)} for {env_id}")
-        serious = serious or "the environment clips the rewards: no raw return is left" * (
+        serious = serious or "the environment clips the rewards, so raw returns are lost" * (
             defaults["reward_clipping"] is True
         )
-        serious = serious or "frames are skipped never or twice" * (defaults["frameskip"] != 4)
-        serious = serious or "another number of environments" * (envs.num_envs != 3)
+        serious = serious or "frames are skipped twice or not at all" * (defaults["frameskip"] != 4)
+        serious = serious or "the number of environments is wrong" * (envs.num_envs != 3)
     if serious:
-        return broken("; ".join(wrong[:2]), "as they should be", serious)
+        return broken("; ".join(wrong[:2]), "the published settings", serious)
     if wrong:
         return differs(
-            "; ".join(wrong[:2]), "the usual ones", f"AtariVectorEnv is made with {wrong[0]}"
+            "; ".join(wrong[:2]),
+            "the published settings",
+            f"AtariVectorEnv is created with {wrong[0]}",
         )
-    return passes("the usual ones")
+    return passes("the published settings")
 
 
 ATARI_DEFAULTS = {
@@ -1231,8 +1257,8 @@ ATARI_DEFAULTS = {
 
 @check("train", of="atari", follows="reset-rows replay-rows gae-inputs")
 def first_steps_of_lives(subject: Subject) -> Finding:
-    """In a game with FIRE: a no-op (after a lost life), FIRE and action 2 begin each life. They are neither learned
-    from nor counted."""
+    """In a game with FIRE each life begins with a no-op (after a lost life), FIRE and action 2. These steps are neither
+    trained on nor counted."""
     if not hasattr(subject.module.Args, "fire_on_life_loss"):
         raise Skip
     both = {"fire_on_life_loss": True, "terminal_on_life_loss": True}
@@ -1241,23 +1267,27 @@ def first_steps_of_lives(subject: Subject) -> Finding:
         rows = [row for row in env.protocol if row["script"] is not None]
         got = [int(row["own"][-1]["action"]) for row in rows]
         if got != (due := [row["script"] for row in rows]):
-            question = "a life does not begin with a no-op (where one was lost), FIRE and action 2"
+            question = "a life does not begin with a no-op (after a lost life), FIRE and action 2"
             return differs(f"{got[:5]}...", f"{due[:5]}...", question)
-    mistake = "the first steps of lives, which the agent did not choose, are learned from"
+    mistake = (
+        "the first steps of lives are trained on, although the agent did not choose their actions"
+    )
     judge = rows_drawn if "q-learning" in subject.kinds else rows_of_batch
     finding = judge(trace, mistake)
     if finding.verdict == "passes" and "policy" in subject.kinds:
         finding = inputs_of(subject, trace)
     steps, counted = trace.steps[-1], trace.summary["global_step"]
     if finding.verdict == "passes" and counted != steps:
-        return broken(f"global_step {counted}", f"{steps}", "steps of FIRE are counted")
+        return broken(
+            f"global_step {counted}", f"{steps}", "the forced first steps of lives are counted"
+        )
     return finding
 
 
 @check("Agent", of="pixels")
 def convolutions(subject: Subject) -> Finding:
-    """Every convolution of the network, fed with pictures, against PyTorch's own with the same weights; the first one
-    sees numbers between -2 and 2, not all below 0.1, in the picture's order."""
+    """Every convolution of the network equals PyTorch's own with the same weights. The first one receives values
+    between -2 and 2, not all below 0.1, in the order of the image."""
     errors, ranges, seen = [], [], []
     agent, pictures = subject.agent(), subject.observations(2)
 
@@ -1283,15 +1313,15 @@ def convolutions(subject: Subject) -> Finding:
         return broken(
             measured,
             expected,
-            "a convolution computed another way is not the convolution: its scale, kernel, stride or order",
+            "a custom convolution gives other results: check its scale, kernel, stride and order",
         )
     if ranges[0] > 2:
-        return broken(measured, expected, "bytes are not divided by 255")
+        return broken(measured, expected, "images are not divided by 255")
     if ranges[0] < 0.1:
-        return broken(measured, expected, "bytes are divided by 255 twice")
+        return broken(measured, expected, "images are divided by 255 twice")
     ours, theirs = seen[0].double() / ranges[0], pictures.double() / pictures.max()
     same = [largest(*(rows.flatten().sort()[0] for rows in (ours, theirs))), largest(ours, theirs)]
     if same[0] < 1e-3 < same[1]:
-        question = "the first convolution sees the picture's numbers in another order"
-        return differs(measured, "the picture", question)
+        question = "the first convolution receives the pixels in another order"
+        return differs(measured, "the image", question)
     return passes(measured, expected)

@@ -1,4 +1,4 @@
-"""Exact checks of a file whose environments live in actors of Ray, which here are objects of this process."""
+"""Exact checks of a file whose environments live in Ray actors, which the probe replaces by objects of this process."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from probing.subject import Finding, Subject, broken, check, differs, passes
 
 
 def with_runners(subject: Subject, number: int) -> tuple[dict, list[int]]:
-    """The agent that a short run leaves, and the seeds of its environments."""
+    """The agent after a short run, and the seeds of its environments."""
     module, seeds = subject.load(), []
     make_envs = module.make_envs
 
@@ -17,7 +17,7 @@ def with_runners(subject: Subject, number: int) -> tuple[dict, list[int]]:
         made = make_envs(args, backend, num_envs, seed, *rest)
         new, step = [[seed + i for i in range(num_envs)]], made[0].step
 
-        def spied_step(action):  # environments that are made and never played count for nothing
+        def spied_step(action):  # ignore environments that are made but never used
             seeds.extend(new)
             new.clear()
             return step(action)
@@ -34,7 +34,7 @@ def with_runners(subject: Subject, number: int) -> tuple[dict, list[int]]:
 
 @check("train", of="runners")
 def number_of_runners(subject: Subject) -> Finding:
-    """With 1 and with 3 runners for 4 environments: their seeds, and the weights in the end, bit for bit."""
+    """With 1 and with 3 runners for 4 environments: the seeds differ, and the final weights are equal, bit for bit."""
     (one, alone), (three, seeds) = (with_runners(subject, number) for number in (1, 3))
     if len(set(seeds)) < len(alone):
         return broken(
@@ -42,6 +42,6 @@ def number_of_runners(subject: Subject) -> Finding:
         )
     unequal = [key for key in one if not np.array_equal(one[key], three[key])]
     if unequal:
-        question = "a run depends on the number of its runners"
+        question = "the result of a run depends on the number of runners"
         return differs(f"{len(unequal)} tensors unequal", "equal", question)
     return passes("equal")

@@ -1,4 +1,4 @@
-"""The file under test: what kind it is, a traced run of it, its functions called again, and the list of the checks."""
+"""The file under test: its kinds, a traced run of it, repeated calls of its functions, and the list of the checks."""
 
 import contextlib
 import copy
@@ -25,9 +25,14 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from probing.actors import actors_here
 from probing.environments import DISCRETE, AtariVector, in_this_process
 
-NUM_ACTIONS = 4  # of all discrete environments here
-ATARI_ID = "BreakoutNoFrameskip-v4"  # what a file for Atari is told that it plays
-RETURNS = ("compute_gae", "n_step_returns", "compute_returns", "td_target")  # a file has one
+NUM_ACTIONS = 4  # of all the probe's discrete environments
+ATARI_ID = "BreakoutNoFrameskip-v4"  # the --env-id that a file for Atari receives
+RETURNS = (
+    "compute_gae",
+    "n_step_returns",
+    "compute_returns",
+    "td_target",
+)  # a file has one of them
 
 
 def has(name: str) -> Callable:
@@ -38,7 +43,7 @@ def flag(name: str) -> Callable:
     return lambda subject: hasattr(subject.module.Args, name)
 
 
-# What the probe calls the tensors of a policy's loss, and what shows which one another name stands for.
+# The probe's names for the tensors of a policy's loss, and patterns that recognise them under other names.
 TENSORS = {
     "action": "act",
     "old_logprob": "logp|log_p",
@@ -46,8 +51,8 @@ TENSORS = {
     "target": "return|target",
     "old_value": "val(?!id)",
 }
-OLDER = {"seen": "next_x"}  # names of the loss's tensors in copies of files from before a renaming
-# What kind a file is: a word that checks are registered for, what such a file has, and how that is seen.
+OLDER = {"seen": "next_x"}  # former names of the loss's tensors, in copies of older files
+# The kinds of files: the word with which checks are registered, what such a file has, and a test for it.
 KINDS = {
     "gae": ("compute_gae", has("compute_gae")),
     "n-step": ("n_step_returns", has("n_step_returns")),
@@ -60,20 +65,32 @@ KINDS = {
         lambda s: "old_logprob" in s.loss_parameters,
     ),
     "score": (
-        "a policy's loss that does not",
+        "a policy's loss without old_logprob",
         lambda s: not {"old_logprob", "next_obs"} & set(s.loss_parameters),
     ),
-    "continuous": ("Box actions: it trains on such a world", lambda subject: not subject.world),
-    "discrete": ("Discrete actions: it trains on such a world", lambda subject: subject.world),
-    "vector": ("vector observations: likewise", lambda subject: subject.world != "Pixels"),
-    "pixels": ("stacks of pictures: likewise", lambda subject: subject.world == "Pixels"),
+    "continuous": (
+        "Box actions: it trains in such an environment",
+        lambda subject: not subject.world,
+    ),
+    "discrete": (
+        "Discrete actions: it trains in such an environment",
+        lambda subject: subject.world,
+    ),
+    "vector": (
+        "vector observations: it trains in such an environment",
+        lambda subject: subject.world != "Pixels",
+    ),
+    "pixels": (
+        "stacks of images: it trains in such an environment",
+        lambda subject: subject.world == "Pixels",
+    ),
     "atari": ("an AtariVectorEnv, which the probe replaces", has("AtariVectorEnv")),
     "normaliser": ("an Agent.normalize", lambda s: hasattr(s.module.Agent, "normalize")),
     "scales": ("the flag --norm-reward", flag("norm_reward")),
     "clips": ("the flag --max-grad-norm", flag("max_grad_norm")),
     "rpo": ("the flag --rpo-alpha", flag("rpo_alpha")),
     "ranks": ("a WORLD_SIZE: torchrun starts several processes", has("WORLD_SIZE")),
-    "runners": ("a Runner: actors of Ray step the environments", has("Runner")),
+    "runners": ("a Runner: Ray actors step the environments", has("Runner")),
     "penalty": ("the flag --kl-target", flag("kl_target")),
     "curiosity": ("the flag --int-coef", flag("int_coef")),
     "rnd": (
@@ -84,16 +101,16 @@ KINDS = {
     "trust-region": ("conjugate_gradient", has("conjugate_gradient")),
     "amplitude": ("the flag --amplitude-low", flag("amplitude_low")),
     "rad": (
-        "that flag, and no --aug-coef",
+        "the flag --amplitude-low, but not --aug-coef",
         lambda s: flag("amplitude_low")(s) and not flag("aug_coef")(s),
     ),
     "drac": ("the flag --aug-coef", flag("aug_coef")),
     "draws": (
-        "Atari or q-learning: its evaluation draws actions",
+        "Atari or Q-learning: its evaluation samples actions",
         lambda subject: {"atari", "q-learning"} & subject.kinds,
     ),
 }
-WORLDS = ("", "Discrete", "Pixels")  # the endings of the environments' names
+WORLDS = ("", "Discrete", "Pixels")  # suffixes of the environments' names
 
 
 @dataclass
@@ -105,18 +122,18 @@ class Finding:
 
 
 class Unable(Exception):
-    """A check's assumptions do not hold: it can say nothing about this file."""
+    """The assumptions of a check do not hold, so it cannot judge this file."""
 
 
 class Skip(Exception):
-    """There is nothing of the kind in this file."""
+    """The file has nothing that this check applies to."""
 
 
 @dataclass
 class Check:
     function: Callable
-    section: str  # of the file, where to look
-    kinds: frozenset[str]  # all of these a file must be for the check to apply
+    section: str  # the part of the file to look at
+    kinds: frozenset[str]  # the check applies to files that have all of them
     follows: tuple[str, ...]  # checks whose failure explains a failure of this one
 
 
@@ -124,7 +141,7 @@ CHECKS: dict[str, Check] = {}
 
 
 def check(section: str, of: str = "", follows: str = ""):
-    """Registers a check of the files that are all of `of`, words of KINDS. It returns a Finding."""
+    """Register a check for files that have all the kinds in `of` (words of KINDS). The check returns a Finding."""
 
     def register(function):
         name = function.__name__.replace("_", "-")
@@ -143,11 +160,11 @@ def broken(measured: str, expected: str, mistake: str = "") -> Finding:
 
 
 def differs(measured: str, expected: str, question: str) -> Finding:
-    return Finding("differs", measured, expected, question + "; is that what you meant?")
+    return Finding("differs", measured, expected, question + "; is this intended?")
 
 
 def largest(a, b) -> float:
-    """Largest difference, relative where the figures are large."""
+    """The largest difference, relative for numbers above 1."""
     a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if a.shape != b.shape:
         return math.inf
@@ -157,7 +174,7 @@ def largest(a, b) -> float:
 
 
 def compare(ours, right, mistakes: dict, choices: dict, question: str, limit=1e-3) -> Finding:
-    """Broken where `ours` is what a known mistake gives; else it differs, in a way with a name or without."""
+    """Broken if `ours` is the result of a known mistake. Otherwise it differs, with a known explanation or without."""
     error = largest(ours, right)
     measured, expected = f"error {error:.1e}", f"below {limit:.0e}"
     if error < limit:
@@ -169,12 +186,12 @@ def compare(ours, right, mistakes: dict, choices: dict, question: str, limit=1e-
         if largest(ours, other) < limit:
             return differs(measured, expected, text)
     if not np.isfinite(np.asarray(ours)).all():
-        return broken(measured, expected, "not a number, or infinite")
+        return broken(measured, expected, "the result is NaN or infinite")
     return differs(measured, expected, question)
 
 
 class Recorder:
-    """Stands in for SummaryWriter and keeps what is logged: {tag: [(step, value), ...]}."""
+    """Replaces SummaryWriter and keeps what is logged: {tag: [(step, value), ...]}."""
 
     def __init__(self, *args, **kwargs):
         self.scalars = {}
@@ -187,7 +204,7 @@ class Recorder:
 
 
 class Call:
-    """A recorded call of a function, which can be made again with some of its arguments changed."""
+    """A recorded call of a function, which can be repeated with some of its arguments changed."""
 
     def __init__(self, function, args: tuple, kwargs: dict):
         self.function = function
@@ -207,18 +224,18 @@ class Call:
 
 
 class Subject:
-    """The file as a module, how to run it, and how to call its agent whatever its kind."""
+    """The file as a module: how to run it, and how to call its agent, whatever its kind."""
 
     def __init__(self, file: Path, seed: int):
         self.file, self.seed, self.count, self.world = file, seed, itertools.count(), ""
         self.slow_learner = False  # its own learning rate is too small for the learned checks
-        self.defaults = {}  # in place of the file's own, by flags that are given behind --
-        self.suspect = False  # an exact check has found it broken
-        self.unusual = False  # an exact check has found that it differs, or could not check it
+        self.defaults = {}  # replace the file's own, from the flags after --
+        self.suspect = False  # an exact check reported "broken"
+        self.unusual = False  # an exact check reported "differs" or "could not check"
         self.folder = tempfile.TemporaryDirectory(prefix="plainrl-probe-")
 
     def load(self):
-        """A fresh module each time: what one check patches never reaches another."""
+        """Load a fresh module each time, so that the patches of one check never reach another."""
         with in_this_process():
             module = load(self.file, f"{self.file.stem}_{next(self.count)}")
         for name, value in self.defaults.items():
@@ -259,8 +276,8 @@ class Subject:
 
     @cached_property
     def loss_names(self) -> dict[str, str]:
-        """What the loss takes beside agents and args, in its order: its own names, and what they are called here, such
-        as x for what the network sees."""
+        """The loss's arguments other than agents and args, in order: the file's names, and the probe's names for them,
+        such as x for the network's input."""
         parameters = inspect.signature(getattr(self.module, self.loss_name)).parameters
         own = [name for name in parameters if name not in ("agent", "target_agent", "args")]
         names = {name: name for name in own}
@@ -278,7 +295,8 @@ class Subject:
 
     @cached_property
     def trace(self) -> "Trace":
-        """The first run, on the first world that the file accepts: vectors with Box or Discrete actions, pictures."""
+        """The first run, in the first environment that the file accepts: vector observations with Box or Discrete
+        actions, or images."""
         errors = {}
         for world in WORLDS[2:] if hasattr(self.module, "AtariVectorEnv") else WORLDS:
             self.world = world
@@ -286,14 +304,14 @@ class Subject:
                 return Trace(self)
             except (Exception, SystemExit) as error:
                 errors[world] = error
-        # a file refuses a world that is not for it by sys.exit
+        # a file rejects an unsuitable environment with sys.exit
         failed = [world for world, error in errors.items() if not isinstance(error, SystemExit)]
         self.world = [*failed, *errors][0]
         raise errors[self.world]
 
     @cached_property
     def long_flags(self) -> dict:
-        """Flags of a run that logs more than once: files that update often write a line every 1000 or 2000 steps."""
+        """Flags of a run that logs more than once: files with frequent updates often log every 1000 or 2000 steps."""
         flags = {
             "norm_adv": False,
             "learning_rate": 0.02,
@@ -318,11 +336,11 @@ class Subject:
 
     @cached_property
     def evaluating_trace(self) -> "Trace":
-        """The same with evaluations on the way, for files whose iteration is a thousand steps or two."""
+        """The same with intermediate evaluations, for files whose iteration has 1000 or 2000 steps."""
         return Trace(self, **self.long_flags, eval_frequency=1000)
 
     def changed(self, batch, name: str, change: Callable):
-        """A batch as update takes it, with what the loss gets under this name changed."""
+        """A batch as update receives it, with the tensor of this name (the probe's name for it) changed."""
         own = next(own for own, known in self.loss_names.items() if known == name)
         place = own if isinstance(batch, dict) else self.loss_parameters.index(name)
         batch = batch.copy() if isinstance(batch, dict) else list(batch)
@@ -330,8 +348,8 @@ class Subject:
         return batch
 
     def settings(self, module) -> dict:
-        """Flags of a small run. None is a default, so that a hard-coded number shows; noise in the update is off, so
-        that the exact checks know what to expect."""
+        """Flags of a small run. No value is a default, so that hard-coded numbers are found. Noise in the update is
+        off, so that the exact checks know the right results."""
         small = {
             "env_id": "ProbeProtocol-v0",
             "env_backend": "gymnasium",
@@ -376,7 +394,7 @@ class Subject:
             "baseline": "value",
         }
         small["runs_dir"] = str(Path(self.folder.name) / str(next(self.count)))
-        if self.world == "Pixels":  # its updates are slow
+        if self.world == "Pixels":  # updates on images are slow
             if hasattr(module, "td_target"):
                 small |= {"total_timesteps": 240, "train_frequency": 5}
             if "old_logprob" in self.loss_parameters:
@@ -401,7 +419,7 @@ class Subject:
                 return module.train(args)
 
     def new_agent(self, **flags):
-        """An agent made as in the traced run, but for its flags."""
+        """A new agent, created as in the traced run but with these flags."""
         trace = self.trace
         args = replace(trace.args, **self.known(flags))
         arguments = {
@@ -415,28 +433,29 @@ class Subject:
         return {name: value for name, value in flags.items() if name in names}
 
     def agent(self, seed: int = 0, **flags):
-        """An agent whose networks give every action another location or probability and every state another value."""
+        """An agent that has a different location or probability for every action and a different value for every
+        state."""
         torch.manual_seed(self.seed + seed)
         agent = self.new_agent(**flags)
         self.scatter(agent)
         return agent
 
     def scatter(self, agent) -> None:
-        """Weights so far apart that no action and no value is like another."""
+        """Move the weights so far apart that all actions and all values differ."""
         for parameter in agent.parameters():
             width = parameter[0].numel() if self.world == "Pixels" and parameter.dim() > 1 else 1
             size = 0.3 if width == 1 else 1.5 / width**0.5
             parameter.data += size * torch.randn_like(parameter)
 
     def observations(self, rows: int) -> torch.Tensor:
-        """What the network saw in the traced run, some rows of it."""
+        """Random network inputs from the traced run."""
         pool = torch.cat(
             [mb["x"] for record in self.trace.updates[:4] for mb in record["minibatches"]]
         )
         return pool[torch.randint(len(pool), (rows,))]
 
     def seen(self, agent, obs) -> torch.Tensor:
-        """What the network gets of observations (..., *shape) from the environment."""
+        """The network's input for observations (..., *shape) of the environment."""
 
         def normalize(agent, obs) -> torch.Tensor:
             obs = torch.from_numpy(np.asarray(obs))
@@ -445,11 +464,13 @@ class Subject:
         shown = self.trace.train_envs[0].protocol[0]["next_obs"]
         for mb in self.trace.updates[0]["minibatches"][:1]:
             shape = mb["x"].shape[1:]
-            with contextlib.suppress(RuntimeError):  # of two shapes that do not fit
+            with contextlib.suppress(RuntimeError):  # raised if the shapes do not match
                 if normalize(self.trace.first, shown).shape == shape:
                     continue
-            text = f"the network sees {tuple(shape)} where make_envs gives {shown.shape}"
-            raise Unable(f"{text}: the probe can follow a wrapper in make_envs, no training loop")
+            text = f"the network's input has the shape {tuple(shape)}, but make_envs returns {shown.shape}"
+            raise Unable(
+                f"{text}: change observations in a wrapper in make_envs, not in the training loop"
+            )
         return normalize(agent, obs)
 
     def act(self, agent, x, action=None):
@@ -459,14 +480,14 @@ class Subject:
         return agent.get_action(x, action)[:3]
 
     def value(self, agent, x) -> torch.Tensor:
-        """Values (...) of what the network sees, (..., *shape); those of the best actions in Q-learning."""
+        """Values (...) of network inputs (..., *shape); in Q-learning those of the best actions."""
         inner = 3 if self.world == "Pixels" else 1
         flat = x.flatten(0, x.dim() - inner - 1)
         value = agent(flat).amax(-1) if "q-learning" in self.kinds else agent.get_value(flat)
         return value.reshape(x.shape[: x.dim() - inner])
 
     def outputs(self, agent, x) -> list[torch.Tensor]:
-        """All that the network says about each row, without any draw."""
+        """All outputs of the network for each input, without randomness."""
         if "q-learning" in self.kinds:
             return [agent(x)]
         if "continuous" in self.kinds:
@@ -477,20 +498,21 @@ class Subject:
         return [torch.stack([self.act(agent, x, a)[1] for a in action], -1), agent.get_value(x)]
 
     def best(self, agent, obs: np.ndarray) -> torch.Tensor:
-        """The policy's mode in these states, as the environment gets it, or the action of the highest value."""
+        """The policy's deterministic (mode) action in these states, as the environment receives it, or the action with
+        the highest value."""
         x = self.seen(agent, obs)
         if "continuous" not in self.kinds:
             return self.outputs(agent, x)[0].argmax(-1)
         if hasattr(agent, "actor_mean"):
             return torch.from_numpy(np.asarray(agent.to_env(agent.actor_mean(x))))
         obs = np.asarray(obs, np.float32)
-        shown = Shown(len(obs), obs)  # whatever the file's evaluation plays
+        shown = Shown(len(obs), obs)  # the action that the file's evaluation uses
         self.trace.names["evaluate"](agent, shown, obs)
         return torch.from_numpy(np.asarray(shown.action))
 
 
 class Shown:
-    """Stands in for a vector environment: keeps the first action, and ends."""
+    """Replaces a vector environment: it keeps the first action, and terminates at once."""
 
     def __init__(self, num_envs: int, obs: np.ndarray):
         self.num_envs, self.action, self.obs = num_envs, None, obs
@@ -505,16 +527,16 @@ class Shown:
 
 
 class Witness:
-    """One environment as the file's agent knows it, on its side of all wrappers: a protocol of what they gave and got.
-    Beside it stands what the environment itself gave and got, under raw, life_lost and own."""
+    """The record of one environment as the file's agent sees it, through all wrappers. What the environment itself
+    received and returned is under raw, life_lost and own."""
 
     def __init__(self, env, obs):
         self.env, self.seeds, self.protocol, self.read = env, env.seeds, [], 0
-        self.script = []  # actions that are due before the agent's next one
+        self.script = []  # forced actions before the agent's next one
         self.note(None, obs)
 
     def note(self, action, obs, reward=0.0, terminated=False, truncated=False):
-        """The next row; without an action a reset."""
+        """Add a step, or without an action a reset."""
         own, self.read = self.env.protocol[self.read :], len(self.env.protocol)
         row = {"reset": action is None, "action": action, "reward": float(reward)}
         row |= {"obs": self.protocol[-1]["next_obs"] if self.protocol else None, "next_obs": obs}
@@ -523,13 +545,14 @@ class Witness:
         row["life_lost"] = any(one["life_lost"] for one in own)
         row["own"] = own or self.env.protocol[-1:]
         row["script"] = self.script.pop(0) if self.script and action is not None else None
-        if hasattr(self.env, "fire"):  # as OpenAI Baselines begins a life
+        if hasattr(self.env, "fire"):  # the first actions of a life, as in OpenAI Baselines
             self.script = [1, 2] if row["reset"] else [0, 1, 2] if row["life_lost"] else self.script
         self.protocol.append(row)
 
 
 def rows_of(obs, flat: bool) -> np.ndarray:
-    """Observations (n, ...), or a dictionary of such; flat: (n, obs_dim) float32, but for pictures."""
+    """Observations (n, ...) from an array or a dictionary of arrays. With `flat` they become (n, obs_dim) float32,
+    except for images."""
     if isinstance(obs, dict):
         return np.concatenate([rows_of(obs[key], flat) for key in sorted(obs)], axis=1)
     obs = np.array(obs)
@@ -539,7 +562,7 @@ def rows_of(obs, flat: bool) -> np.ndarray:
 
 
 def witness(envs, obs, flat: bool) -> list[Witness]:
-    """Of each environment in a vector environment that has just given its first observations."""
+    """A Witness of each environment in a vector environment that has just returned its first observations."""
     step, reset = envs.step, envs.reset
     found = [
         Witness(env.unwrapped, row) for env, row in zip(envs.unwrapped.envs, rows_of(obs, flat))
@@ -566,13 +589,13 @@ def witness(envs, obs, flat: bool) -> list[Witness]:
 
 
 def scores(agent: nn.Module) -> torch.Tensor:
-    """Some of the weights of every layer, in float64: equal only if the networks are, and linear in them."""
+    """Some weights of every layer in float64. They are equal only if the networks are, and linear in the weights."""
     parts = [p.detach().flatten()[:: max(1, p.numel() // 500)] for p in agent.parameters()]
     return torch.cat(parts).double()
 
 
 def steady(agent: nn.Module) -> nn.Module:
-    """Without what a network draws while it trains, such as dropout; normalisation over the batch stays as it is."""
+    """Switch off random layers such as dropout; batch normalisation is not changed."""
     for part in agent.modules():
         part.training &= isinstance(part, nn.modules.batchnorm._BatchNorm)
     return agent
@@ -583,7 +606,7 @@ def parameters_of(optimizer) -> list[torch.Tensor]:
 
 
 def memory(optimizers: list) -> list[list[float]]:
-    """What optimisers remember of each parameter, as one number for each tensor."""
+    """The state that optimisers keep for each parameter, as one number for each tensor."""
     return [
         [
             float(kept[key].double().sum())
@@ -596,30 +619,33 @@ def memory(optimizers: list) -> list[list[float]]:
 
 
 class Row(dict):
-    """What went into a loss; what the agent said about it, or the error that it raised instead."""
+    """The inputs of a loss and the agent's outputs for them, or the error that it raised instead."""
 
     error = None
 
     def __missing__(self, key):
-        raise self.error or Unable(f"the loss takes no {key}")
+        raise self.error or Unable(f"the loss takes no argument {key}")
 
 
 class Trace:
-    """One short training run, and everything that went through the file's functions in it; scattered: of an agent that
-    is sure of its actions from the first step on."""
+    """A short training run and all calls of the file's functions in it. With `scattered` the agent prefers some actions
+    from the first step."""
 
     def __init__(self, subject: Subject, scattered: bool = False, **flags):
         self.subject, self.module, self.scattered = subject, subject.load(), scattered
         self.args = subject.args(self.module, **flags)
-        self.given = replace(self.args)  # as they were
+        self.given = replace(self.args)  # a copy from before the run
         self.returns, self.updates, self.evaluations, self.envs = [], [], [], []
         self.writers, self.replays, self.samples, self.epsilons = [], [], [], []
         self.optimizers, self.steppers, self.learned = [], [], set()
         self.value_call = self.greedy = None
         self.online = self.target = self.construction = self.update_call = self.resumed = None
         self.recording, self.evaluating, self.ticks = True, False, []
-        self.actors = []  # scores of the network that chose the actions of a step
-        self.generators = [], []  # states of PyTorch's and NumPy's before each step of the training
+        self.actors = []  # scores of the network that selected the actions of each step
+        self.generators = (
+            [],
+            [],
+        )  # states of PyTorch's and NumPy's generators before each training step
         self.names = {
             name: getattr(self.module, name)
             for name in ("make_envs", "update", "evaluate", subject.returns_name, subject.loss_name)
@@ -632,7 +658,7 @@ class Trace:
             subject.loss_name: self.spy_loss,
         }
         if "trust-region" in subject.kinds and hasattr(self.module, "value_loss"):
-            self.names["value_loss"] = self.module.value_loss  # the values have a loss of their own
+            self.names["value_loss"] = self.module.value_loss  # the critic has its own loss
             spies["value_loss"] = self.spy_value_loss
         agent_class, q_learning = self.module.Agent, hasattr(self.module, "td_target")
         set_mode = agent_class.train
@@ -653,7 +679,9 @@ class Trace:
             self.summary = subject.train(self.module, self.args)
         self.recording = False
         self.judged = None
-        if "best_returns" in self.summary:  # the best model, judged last, on episodes of its own
+        if (
+            "best_returns" in self.summary
+        ):  # the best model is evaluated last, in its own environments
             self.judged = self.evaluations.pop(), self.envs.pop()[0]
         self.ticks.append(self.networks())
         self.scalars = self.writers[0].scalars
@@ -664,7 +692,7 @@ class Trace:
         (self.run_dir,) = Path(self.args.runs_dir).iterdir()
 
     def replace(self, patches, name: str, spy) -> None:
-        """A spy in place of the module's function, also where that is another function's default."""
+        """Replace the module's function by a spy, also where it is the default argument of another function."""
         original = self.names[name]
         spy = functools.wraps(original)(lambda *a, method=spy, **k: method(*a, **k))
         for function in {
@@ -740,7 +768,7 @@ class Trace:
             self.generators[0].append(torch.get_rng_state().numpy().tobytes())
             self.generators[1].append((key.tobytes(), position))
             obs, reward, terminated, truncated, info = step(actions)
-            # a reset row repeats the last reward, as in EnvPool's dm_control: nothing may count it
+            # an autoreset step repeats the last reward, as in EnvPool's dm_control: the file must ignore it
             paid = np.where(ended, paid, reward)
             ended = terminated | truncated
             return obs, paid, terminated, truncated, info
@@ -758,7 +786,7 @@ class Trace:
         result = function(*a, **k)
         again = len(self.returns) > len(
             self.updates
-        )  # e.g. once for the policy, once for the value
+        )  # e.g. once for the policy, once for the critic
         if self.recording and len(self.returns) < 2000 and not again:
             arguments = {
                 name: v.detach().clone() if torch.is_tensor(v) else v
@@ -803,7 +831,7 @@ class Trace:
         return result
 
     def spy_value_loss(self, *a, **k):
-        """Its rows, where the values are learned apart from the policy."""
+        """Record the samples of the critic's own loss, if it is trained separately from the policy."""
         call = Call(self.names["value_loss"], a, k)
         result = call.function(*a, **k)
         if self.recording and self.updates:
@@ -827,7 +855,7 @@ class Trace:
             self.online, self.target = agent, call.arguments.get("target_agent")
             self.ticks = [
                 self.networks() for _ in self.ticks
-            ]  # nothing has changed since the first
+            ]  # no weight has changed since the first step
             self.first = copy.deepcopy(agent)
             with contextlib.suppress(Exception):
                 self.update_call = copy.deepcopy(call.arguments)
@@ -840,7 +868,7 @@ class Trace:
             "tick": len(self.ticks),
         }
         record["agent"] = copy.deepcopy(agent) if self.target is None else None
-        record["memory"] = [[], []]  # of each optimiser, before its first step and in the end
+        record["memory"] = [[], []]  # of each optimiser, before its first step and after the update
         self.updates.append(record)
         result = function(*a, **k)
         record["memory"][1] = memory(list(dict.fromkeys(record["steps"])))
@@ -851,7 +879,9 @@ class Trace:
         parameters = parameters_of(optimizer)
         networks = [one for one in (self.online, self.target) if one is not None]
         agents = {id(p) for network in networks for p in network.parameters()}
-        if not any(id(p) in agents for p in parameters):  # e.g. of a learned weight of the entropy
+        if not any(
+            id(p) in agents for p in parameters
+        ):  # e.g. the optimiser of a learned entropy coefficient
             return
         record = self.updates[-1]
         if not any(optimizer is known for known in self.optimizers):
@@ -874,7 +904,7 @@ class Trace:
         self.evaluating = False
         if Call(self.names["evaluate"], (agent, *a), k).arguments.get(
             "greedy"
-        ):  # beside the draws, in environments of its own
+        ):  # a second evaluation, in its own environments
             self.greedy = result, self.envs.pop()[0]
         elif self.recording:
             self.evaluations.append((before, copy.deepcopy(agent), result))
@@ -891,16 +921,17 @@ class Trace:
         return scores(self.online), scores(self.target)
 
     def stepped(self) -> list:
-        """The updates, if steps of a PyTorch optimiser were seen in them."""
+        """The updates, if they contain steps of a PyTorch optimiser."""
         if not any(record["norms"] for record in self.updates):
-            raise Unable("no step of a torch.optim.Optimizer was seen in update")
+            raise Unable("update() makes no step of a torch.optim.Optimizer")
         return self.updates
 
     def batch(self, record: dict, of: str = "minibatches") -> dict[str, torch.Tensor]:
-        """All rows that reached the loss in an update, some of them several times; without those masked by `valid`."""
+        """All samples that reached the loss in an update, some of them several times, without those masked by
+        `valid`."""
         rows = record[of]
         if not rows:
-            raise Unable(f"update does not call {self.subject.loss_name}")
+            raise Unable(f"update() does not call {self.subject.loss_name}")
         names = [name for name, value in rows[0].items() if torch.is_tensor(value)]
         names = [name for name in names if value_rows(rows, name)]
         whole = {name: torch.cat([row[name] for row in rows]) for name in names}
@@ -909,7 +940,7 @@ class Trace:
 
     @cached_property
     def truth(self) -> list[dict]:
-        """What happened in each rollout, from the environments' own protocols: arrays (num_steps, num_envs, ...). In
+        """What happened in each rollout, from the records of the environments: arrays (num_steps, num_envs, ...). In
         Q-learning a rollout is one step of all environments."""
         rollouts, protocols = [], [env.protocol[1:] for env in self.train_envs]
         nothing = np.zeros(2 if "continuous" in self.subject.kinds else ())
@@ -921,11 +952,11 @@ class Trace:
             kinds = ("obs", "next_obs", "reward", "raw", "terminated", "truncated", "life_lost")
             truth = {key: np.array([[row[key] for row in line] for line in rows]) for key in kinds}
             truth["valid"] = np.array([[not row["reset"] for row in line] for line in rows])
-            for t, valid in enumerate(truth["valid"]):  # what the step returned
+            for t, valid in enumerate(truth["valid"]):  # the rewards that the step returned
                 truth["reward"][t] = paid = np.where(valid, truth["reward"][t], paid)
             if getattr(self.args, "fire_on_life_loss", False):
                 truth["valid"] &= [[row["script"] is None for row in line] for line in rows]
-            if episodes:  # and counts the first episode of each environment
+            if episodes:  # and only the first episode of each environment counts
                 ended = np.cumsum(truth["terminated"] | truth["truncated"], axis=0) > 0
                 truth["valid"] &= ~np.concatenate([ended[:1] & False, ended[:-1]])
             actions = [
@@ -933,7 +964,7 @@ class Trace:
                 for line in rows
             ]
             truth["action"] = np.array(actions, dtype=np.float64)
-            # what the learner should make of it: rewards, terminal states, ends of the trace
+            # what the learner should use: rewards, terminations, steps at which the recursion stops
             reward = truth["reward"].astype(np.float64)
             terminal = truth["terminated"].astype(np.float64)
             if getattr(self.args, "terminal_on_life_loss", False):
@@ -946,15 +977,15 @@ class Trace:
         return rollouts
 
     def length(self, k: int) -> float:
-        """Steps of rollout k: as many as the file takes until every episode has ended, or --num-steps, or 1."""
+        """The number of steps in rollout k: until every episode has ended, or --num-steps, or 1."""
         if "monte-carlo" in self.subject.kinds:
             return len(self.returns[k][1]) if k < len(self.returns) else math.inf
         return getattr(self.args, "num_steps", 1)
 
     @cached_property
     def expected(self) -> list[dict]:
-        """Of each rollout the valid rows: what the network sees of them, and what is known of them, in order of time
-        and environment."""
+        """The valid samples of each rollout, in the order of time and environment: the network's input, and the
+        action."""
         rows = []
         for truth, record in zip(self.truth, self.updates):
             valid = truth["valid"]
@@ -965,7 +996,7 @@ class Trace:
         return rows
 
     def values(self, truth: dict, agent) -> np.ndarray:
-        """Values (num_steps + 1, num_envs), in float64, of all states of a rollout and of the one after it."""
+        """Values (num_steps + 1, num_envs) in float64 of all states of a rollout and of the state after it."""
         both = np.concatenate([truth["obs"], truth["next_obs"][-1:]])
         with torch.no_grad():
             return self.subject.value(agent, self.subject.seen(agent, both)).double().numpy()
@@ -975,20 +1006,21 @@ class Trace:
         return self.find("minibatches")
 
     def find(self, of: str) -> list[np.ndarray]:
-        """For each expected row of each update the row of the file's batch with the same x, -1 where there is none."""
+        """For each expected sample of each update, the index of the sample with the same x in the file's batch, or
+        -1."""
         for expected in self.expected:
             if len({row.tobytes() for row in expected["x"]}) < len(expected["x"]):
-                raise Unable("some states look the same to the agent")
+                raise Unable("the agent cannot distinguish some of the recorded states")
         found = [
             nearest(expected["x"], sketch(self.batch(record, of)["x"]))
             for expected, record in zip(self.expected, self.updates)
         ]
         if all((places < 0).all() for places in found):
-            raise Unable("no row of the batch is an observation as Agent.normalize gives it")
+            raise Unable("no sample of the batch is an observation as Agent.normalize returns it")
         return found
 
     def kl(self, k: int) -> float:
-        """Mean KL[before || after] in float64 of the Gaussian policies before and after update k, over its rows."""
+        """Mean KL[before || after] in float64 of the Gaussian policies before and after update k, over its samples."""
         agents = [*(record["agent"] for record in self.updates), self.after][k : k + 2]
         x = self.batch(self.updates[k])["x"][self.places[k]]
         with torch.no_grad():
@@ -1004,7 +1036,7 @@ class Trace:
         return np.cumsum([truth["valid"].sum() for truth in self.truth]).tolist()
 
     def epsilon(self, k: int) -> float:
-        """The right exploration rate at step k of all environments: see epsilon_after."""
+        """The right epsilon at step k of all environments: see epsilon_after."""
         return epsilon_after(self.args, [0, *self.steps][k])
 
 
@@ -1015,13 +1047,13 @@ def epsilon_after(args, step: int) -> float:
 
 
 def gaussian_kl(old_mean, old_std, mean, std) -> torch.Tensor:
-    """KL[old || new] of Gaussians, for each number."""
+    """KL[old || new] of Gaussians, for each dimension."""
     spread = (old_std**2 + (old_mean - mean) ** 2) / (2 * std**2)
     return std.log() - old_std.log() + spread - 0.5
 
 
 def value_rows(rows: list[Row], name: str) -> bool:
-    """Whether this is a tensor with a row for each row of x, in every minibatch."""
+    """Whether this is a tensor with an element for each sample in x, in every minibatch."""
     return all(
         torch.is_tensor(row.get(name)) and row[name].dim() and len(row[name]) == len(row["x"])
         for row in rows
@@ -1029,7 +1061,7 @@ def value_rows(rows: list[Row], name: str) -> bool:
 
 
 def nearest(rows: np.ndarray, among: np.ndarray) -> np.ndarray:
-    """For each row the index of the equal one among the others, -1 where there is none."""
+    """For each row the index of the equal row in `among`, or -1."""
     if not len(rows) or not len(among) or rows.shape[1] != among.shape[1]:
         return np.full(len(rows), -1)
     distance = np.abs(rows[:, None] - among[None]).max(-1)
@@ -1037,7 +1069,7 @@ def nearest(rows: np.ndarray, among: np.ndarray) -> np.ndarray:
 
 
 def sketch(x: torch.Tensor) -> np.ndarray:
-    """Rows (n, d) in float64 that are equal where the rows of x are: x itself or, of pixels, 16 sums with weights."""
+    """Rows (n, d) in float64 that are equal if the rows of x are: x itself or, for images, 16 weighted sums."""
     if x.dtype != torch.uint8:
         return x.flatten(1).double().numpy()
     x = x.flatten(1)
@@ -1046,8 +1078,9 @@ def sketch(x: torch.Tensor) -> np.ndarray:
 
 
 def reference_gae(learner: tuple, values, gamma: float, gae_lambda: float) -> np.ndarray:
-    """Advantages (T, N) in float64 by the sum of arXiv:1506.02438 equation 16, not by its recursion, of (rewards,
-    terminal states, ends of the trace); with lambda 1 the n-step return minus the value."""
+    """Advantages (T, N) in float64 by the sum of arXiv:1506.02438 equation 16 instead of its recursion. `learner` is
+    (rewards, terminations, steps at which the recursion stops). With lambda 1 the result is the n-step return minus the
+    value."""
     rewards, terminals, ends = learner
     deltas = rewards + gamma * values[1:] * (1 - terminals) - values[:-1]
     advantages = np.zeros_like(deltas)
@@ -1060,13 +1093,13 @@ def reference_gae(learner: tuple, values, gamma: float, gae_lambda: float) -> np
 
 
 class Minibatch:
-    """The loss called again as in the traced run, with an agent of the probe's, other flags, and tensors of `rows`
-    rows: those that the probe knows are drawn anew, the others are what the run had in these rows."""
+    """Calls the loss as in the traced run, with the probe's own agent, other flags, and tensors of `rows` samples. The
+    tensors that the probe knows are drawn again; the others are those of the run."""
 
     def __init__(self, subject: Subject, rows: int = 64, of: str = "minibatches", **flags):
         trace = subject.trace
         if not any(record["minibatches"] for record in trace.updates):
-            raise Unable(f"update does not call {subject.loss_name}")
+            raise Unable(f"update() does not call {subject.loss_name}")
         self.subject, self.flags = subject, flags
         self.call = trace.loss_call if of == "minibatches" else trace.value_call
         self.agent = subject.agent(**flags)
@@ -1085,7 +1118,7 @@ class Minibatch:
         self.drawn = set(drawn)
 
     def draw(self, rows: int) -> dict:
-        """Actions near the policy, ratios on both sides of the clip range."""
+        """Actions near the policy, and ratios on both sides of the clip range."""
         agent, x, noise = self.agent, self.batch["x"], 0.5 * torch.randn(5, rows)
         if "q-learning" in self.subject.kinds:
             return {
@@ -1120,17 +1153,18 @@ class Minibatch:
 
 
 def tensors_of(batch) -> list:
-    """Of a batch as update takes it: a dictionary by the loss's names, or the tensors in the loss's order."""
+    """The tensors of a batch as update receives it: a dictionary by the loss's names, or a sequence in the loss's
+    order."""
     return list(batch.values() if isinstance(batch, dict) else batch)
 
 
 def of_tensors(tensors: list, batch):
-    """Other tensors in the form of this batch."""
+    """A batch of the same form with other tensors."""
     return dict(zip(batch, tensors)) if isinstance(batch, dict) else list(tensors)
 
 
 def gradient(output: torch.Tensor, parameters: list) -> torch.Tensor:
-    """By all parameters, as one vector in float64."""
+    """The gradient by all parameters, as one vector in float64."""
     if not output.requires_grad:
         return torch.zeros(sum(p.numel() for p in parameters)).double()
     grads = torch.autograd.grad(output, parameters, retain_graph=True, allow_unused=True)
