@@ -104,14 +104,26 @@ def test_one_process_is_the_parent_bit_for_bit(tmp_path, monkeypatch, parent, fl
     assert curves[0] == curves[1]
 
 
-OWN = {  # lines of one of the two files alone
+OWN = {  # lines of one of the two files alone: statistics, and which rank has a NaN
     "ppo_continuous": {
         "# DDP: the samples of all ranks, so that all have the same statistics",
         "samples = torch.cat(gather(samples.cpu())).to(samples.device)",
+        'found = ""  # DDP: in this rank',
+        "# DDP: the first one, such as the reward that has made the losses NaN",
+        'found = f"NaN or infinity in the {where} before step {global_step}; {checkpoint}"',
+        'found = f"rank {RANK}: {found}"',
+        "break",
+        "reports = [report for report in gather(found) if report]  # one stops all before rank 0 saves",
+        "if reports:",
+        "sys.exit(found or reports[0])",
+        "if RANK > 0:  # DDP: rank 0 alone writes files",
+        "return None, None, None",
+        "saved = gather((saved_step, run_dir))[0]  # DDP: of rank 0, which alone saves",
+        "check_finite(agent, obs, rewards, scalars, global_step, *saved)",
     },
     "ppo_atari": {
-        "numbers = [*metrics, weights.sum().item()]",
-        "if not np.isfinite(numbers).all():",
+        "if RANK == 0:  # DDP: it alone logs, evaluates and saves",
+        "run_dir, record, writer = open_run(args, device, precision, global_step)",
     },
 }
 
