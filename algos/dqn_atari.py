@@ -141,8 +141,8 @@ class FireOnLifeLoss(gym.vector.VectorWrapper):
         self.script_length = 3 if enabled and has_fire else 0  # actions 0 (no-op), 1 (FIRE) and 2
 
     def reset(self, **kwargs):
-        # The reset serves as the no-op: FIRE and action 2 remain
-        self.steps_left = np.full(self.num_envs, max(self.script_length - 1, 0))  # of the script
+        # Steps of the script still to play. The reset serves as the no-op: FIRE and action 2 remain
+        self.steps_left = np.full(self.num_envs, max(self.script_length - 1, 0))
         self.lives = np.zeros(self.num_envs)  # before the step; 0 at a start, so that none is lost
         return self.env.reset(**kwargs)
 
@@ -202,7 +202,7 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None, **options):
     its action is ignored, and it belongs to no episode. The observation before it is the
     episode's true last one. `options` are keyword arguments of AtariVectorEnv.
     """
-    game = dict(gym.spec(args.env_id).kwargs)  # ROM, sticky actions, frame skip, longest game, ...
+    game = dict(gym.spec(args.env_id).kwargs)  # AtariVectorEnv takes the same: ROM, frame skip, ...
     if "game" not in game:
         raise ValueError("not an Atari game; use dqn_pixels.py for images of other environments")
     if not isinstance(game["frameskip"], int):
@@ -210,7 +210,7 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None, **options):
     if game["frameskip"] == 1:
         game["frameskip"] = 4
     game["reward_clipping"] = False  # train() clips; logged returns are raw
-    game["use_fire_reset"] = not args.fire_on_life_loss  # then ale-py presses FIRE once a game
+    game["use_fire_reset"] = not args.fire_on_life_loss  # off, ale-py presses it once a game
     game.update(options)
     envs = AtariVectorEnv(num_envs=num_envs, **game)
     if envs.metadata["autoreset_mode"] != gym.vector.AutoresetMode.NEXT_STEP:
@@ -255,7 +255,7 @@ class Agent(nn.Module):
 
     def forward(self, obs):
         """obs (n, 4, 84, 84) uint8 -> (n, num_actions) float32."""
-        dtype = torch.bfloat16 if self.bfloat16 else self.head.weight.dtype
+        dtype = torch.bfloat16 if self.bfloat16 else self.head.weight.dtype  # tests use float64
         # channels_last like the weights, and before the cast, while a pixel is a byte
         x = obs.contiguous(memory_format=torch.channels_last).to(dtype).div_(255)
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bfloat16):
@@ -451,7 +451,7 @@ def next_log_step(step: int, eval_frequency: int, longest: int) -> int:
 
 
 def check_finite(agent: Agent, scalars: dict, global_step, saved_step, run_dir):
-    """Exit if there is a NaN or an infinity. Rewards and images are integers, hence finite."""
+    """Exit if there is a NaN or an infinity. Rewards and images are integers."""
     sums = [weight.detach().sum() for weight in agent.parameters()]  # NaN if an element is NaN
     numbers = {
         "losses": torch.tensor(list(scalars.values())),
@@ -555,7 +555,7 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         envs, obs = make_envs(args, args.num_envs, env_seed + global_step)
     except (gym.error.Error, ImportError, ValueError) as error:
         sys.exit(f"--env-id {args.env_id}: {error}")
-    # The wrapper needs no reset: its counters start at 0
+    # make_envs() has reset the environments; the wrapper needs no reset of its own
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs
 
@@ -677,7 +677,7 @@ def train(args: Args, signals=()) -> dict:
         started -= saved["wall_time_s"]
     seed_everything((args.seed + global_step) % 2**32)  # a resumed run draws other numbers
     # Environment i gets the seed env_seed + i. The factor keeps runs with neighbouring --seed apart.
-    env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30
+    env_seed = args.seed * 10_007 % 2**30  # below 2**30; evaluations add 2**30
     envs, obs = open_envs(args, env_seed, global_step)
     agent = Agent(envs.single_action_space, args, precision)
     agent = agent.to(device, memory_format=torch.channels_last)

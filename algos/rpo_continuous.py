@@ -470,7 +470,7 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     action_space = envs.single_action_space
     if not isinstance(action_space, gym.spaces.Box):
         sys.exit(f"--env-id {args.env_id}: {action_space} actions; ppo.py takes Discrete ones")
-    # The wrapper needs no reset: its counters start at 0
+    # make_envs() has reset the environments; the wrapper needs no reset of its own
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs, eval_backend
 
@@ -577,7 +577,7 @@ def train(args: Args, signals=()) -> dict:
         started -= saved["wall_time_s"]
     seed_everything((args.seed + global_step) % 2**32)  # a resumed run draws other numbers
     # Environment i gets the seed env_seed + i. The factor keeps runs with neighbouring --seed apart.
-    env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30
+    env_seed = args.seed * 10_007 % 2**30  # below 2**30; evaluations add 2**30
     envs, next_obs, eval_backend = open_envs(args, env_seed, global_step)
     agent = Agent(next_obs.shape[1], envs.single_action_space, args).to(device)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
@@ -606,7 +606,7 @@ def train(args: Args, signals=()) -> dict:
     discounted_returns = np.zeros(shape, np.float32)
 
     done = np.zeros(args.num_envs, bool)
-    discounted_return = np.zeros(args.num_envs)  # so far; its deviation scales the rewards
+    discounted_return = np.zeros(args.num_envs)  # of the episode so far; it scales rewards
     seconds_per_step = []  # of each iteration
     saved_step = global_step
     bar = open_bar(args, global_step)
