@@ -610,9 +610,8 @@ def train(args: Args, signals=()) -> dict:
     run_dir, record, writer = open_run(args, device, global_step)
 
     eval_frequency = args.eval_frequency or args.total_timesteps
-    log_frequency = min(
-        1000, args.checkpoint_frequency
-    )  # a checkpoint comes at the end of an iteration
+    # Longest iteration, in steps: checkpoints are written at the end of one
+    log_frequency = min(1000, args.checkpoint_frequency)
     done = np.zeros(args.num_envs, bool)
     seconds_per_step = []  # of each iteration
     saved_step = global_step
