@@ -51,7 +51,7 @@ except ImportError:  # no wheel for this platform: Gymnasium steps the environme
 #   WRAPPERS = (partial(gym.wrappers.TransformReward, func=lambda reward: 0.1 * reward),)
 #   ENV_KWARGS = {"g": 9.81}
 # EnvPool takes neither: with any of them Gymnasium steps the environments, in training as in
-# evaluation. Give the unchanged run that you compare with --env-backend gymnasium.
+# evaluation. Run the unchanged baseline with --env-backend gymnasium, too.
 WRAPPERS = ()
 ENV_KWARGS = {}
 
@@ -147,9 +147,8 @@ def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir=None
         records_video = video_dir is not None and index < 3
         render_mode = {"render_mode": "rgb_array"} if records_video else {}
         env = gym.make(args.env_id, **render_mode, **ENV_KWARGS)
-        for (
-            wrapper
-        ) in WRAPPERS:  # extend WRAPPERS: EnvPool would train without a wrapper added here
+        # Extend WRAPPERS, not this function: EnvPool would train without a wrapper added here
+        for wrapper in WRAPPERS:
             env = wrapper(env)
         if records_video:
             env = gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", lambda n: n == 0)
@@ -475,7 +474,7 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     if args.buffer_size > largest_buffer:
         wrong = f"--buffer-size {args.buffer_size} needs more than 8 GiB of memory"
         sys.exit(f"{wrong} for these observations; use at most {largest_buffer}")
-    # make_envs() has reset the environments; the wrapper needs no reset of its own
+    # make_envs() has reset the environments; this wrapper counts from its construction on
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs, eval_backend
 
@@ -582,7 +581,7 @@ def train(args: Args, signals=()) -> dict:
         started -= saved["wall_time_s"]
     seed_everything((args.seed + global_step) % 2**32)  # a resumed run draws other numbers
     # Environment i gets the seed env_seed + i. The factor keeps runs with neighbouring --seed apart.
-    env_seed = args.seed * 10_007 % 2**30  # below 2**30; evaluations add 2**30
+    env_seed = args.seed * 10_007 % 2**30  # below 2**30; evaluations add 2**30, to differ
     envs, obs, eval_backend = open_envs(args, env_seed, global_step)
     agent = Agent(obs.shape[1], envs.single_action_space, args).to(device)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, fused=True)

@@ -102,8 +102,8 @@ class Args:
             if name in fractions and value > 1:
                 raise ValueError(f"{flag} must be at most 1")
         buffer_size = f"--buffer-size {self.buffer_size}"
-        # Not to be sampled are the 3 oldest rows, which may lack earlier frames, 3 scripted steps
-        # in a row and the newest row, which has no next frame yet. Of 8 rows one remains.
+        # 7 rows may not be sampled: the 3 oldest, which may lack earlier frames, 3 scripted steps in
+        # a row (or 2 after an autoreset step), and the newest, which has no next frame yet.
         if self.buffer_size < 8 * self.num_envs:
             least = f"{8 * self.num_envs} (8 x --num-envs {self.num_envs})"
             raise ValueError(f"{buffer_size} must be at least {least}")
@@ -111,8 +111,7 @@ class Args:
             most = f"use at most {2**33 // 84**2}"
             raise ValueError(f"{buffer_size} needs more than 8 GiB of memory; {most}")
         learning_starts = f"--learning-starts {self.learning_starts}"
-        # A run can begin with 2 scripted steps of each environment, and the newest of 4 rows of
-        # steps has no next frame yet: from 4 rows on there is always a transition to sample.
+        # Of the first 4 rows, 2 may be scripted and the newest has no next frame yet: one remains.
         if self.learning_starts < 4 * self.num_envs:
             least = f"{4 * self.num_envs} (4 x --num-envs {self.num_envs})"
             raise ValueError(f"{learning_starts} must be at least {least}")
@@ -210,7 +209,8 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None, **options):
     if game["frameskip"] == 1:
         game["frameskip"] = 4
     game["reward_clipping"] = False  # train() clips; logged returns are raw
-    game["use_fire_reset"] = not args.fire_on_life_loss  # off, ale-py presses it once a game
+    # Without the script of FireOnLifeLoss, ale-py presses FIRE once a game
+    game["use_fire_reset"] = not args.fire_on_life_loss
     game.update(options)
     envs = AtariVectorEnv(num_envs=num_envs, **game)
     if envs.metadata["autoreset_mode"] != gym.vector.AutoresetMode.NEXT_STEP:
@@ -255,7 +255,7 @@ class Agent(nn.Module):
 
     def forward(self, obs):
         """obs (n, 4, 84, 84) uint8 -> (n, num_actions) float32."""
-        dtype = torch.bfloat16 if self.bfloat16 else self.head.weight.dtype  # tests use float64
+        dtype = torch.bfloat16 if self.bfloat16 else self.head.weight.dtype
         # channels_last like the weights, and before the cast, while a pixel is a byte
         x = obs.contiguous(memory_format=torch.channels_last).to(dtype).div_(255)
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bfloat16):
@@ -555,7 +555,7 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         envs, obs = make_envs(args, args.num_envs, env_seed + global_step)
     except (gym.error.Error, ImportError, ValueError) as error:
         sys.exit(f"--env-id {args.env_id}: {error}")
-    # make_envs() has reset the environments; the wrapper needs no reset of its own
+    # make_envs() has reset the environments; this wrapper counts from its construction on
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs
 
@@ -677,7 +677,7 @@ def train(args: Args, signals=()) -> dict:
         started -= saved["wall_time_s"]
     seed_everything((args.seed + global_step) % 2**32)  # a resumed run draws other numbers
     # Environment i gets the seed env_seed + i. The factor keeps runs with neighbouring --seed apart.
-    env_seed = args.seed * 10_007 % 2**30  # below 2**30; evaluations add 2**30
+    env_seed = args.seed * 10_007 % 2**30  # below 2**30; evaluations add 2**30, to differ
     envs, obs = open_envs(args, env_seed, global_step)
     agent = Agent(envs.single_action_space, args, precision)
     agent = agent.to(device, memory_format=torch.channels_last)

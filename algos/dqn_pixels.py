@@ -208,7 +208,7 @@ class Agent(nn.Module):
 
     def forward(self, obs):
         """obs (n, frames, height, width) uint8 -> (n, num_actions) float32."""
-        dtype = torch.bfloat16 if self.bfloat16 else self.head.weight.dtype  # tests use float64
+        dtype = torch.bfloat16 if self.bfloat16 else self.head.weight.dtype
         # channels_last like the weights, and before the cast, while a pixel is a byte
         x = obs.contiguous(memory_format=torch.channels_last).to(dtype).div_(255)
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bfloat16):
@@ -461,7 +461,7 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     if args.buffer_size > largest_buffer:
         wrong = f"--buffer-size {args.buffer_size} needs more than 8 GiB of memory"
         sys.exit(f"{wrong} for these images; use at most {largest_buffer}")
-    # make_envs() has reset the environments; the wrapper needs no reset of its own
+    # make_envs() has reset the environments; this wrapper counts from its construction on
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs
 
@@ -583,7 +583,7 @@ def train(args: Args, signals=()) -> dict:
         started -= saved["wall_time_s"]
     seed_everything((args.seed + global_step) % 2**32)  # a resumed run draws other numbers
     # Environment i gets the seed env_seed + i. The factor keeps runs with neighbouring --seed apart.
-    env_seed = args.seed * 10_007 % 2**30  # below 2**30; evaluations add 2**30
+    env_seed = args.seed * 10_007 % 2**30  # below 2**30; evaluations add 2**30, to differ
     envs, obs = open_envs(args, env_seed, global_step)
     agent = Agent(obs.shape[1:], envs.single_action_space, args, precision)
     agent = agent.to(device, memory_format=torch.channels_last)

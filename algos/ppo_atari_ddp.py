@@ -208,7 +208,8 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None, **options):
     if game["frameskip"] == 1:
         game["frameskip"] = 4
     game["reward_clipping"] = False  # train() clips; logged returns are raw
-    game["use_fire_reset"] = not args.fire_on_life_loss  # off, ale-py presses it once a game
+    # Without the script of FireOnLifeLoss, ale-py presses FIRE once a game
+    game["use_fire_reset"] = not args.fire_on_life_loss
     game.update(options)
     envs = AtariVectorEnv(num_envs=num_envs, **game)
     if envs.metadata["autoreset_mode"] != gym.vector.AutoresetMode.NEXT_STEP:
@@ -299,7 +300,7 @@ class Agent(nn.Module):
 
     def features(self, obs):
         """obs (n, 4, 84, 84) uint8 -> (n, 512) float32."""
-        dtype = torch.bfloat16 if self.bfloat16 else self.actor.weight.dtype  # tests use float64
+        dtype = torch.bfloat16 if self.bfloat16 else self.actor.weight.dtype
         # channels_last before the cast, while a pixel is a byte: 22 % more steps/s in float32
         x = obs.contiguous(memory_format=torch.channels_last).to(dtype).div_(255)
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bfloat16):
@@ -499,7 +500,7 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         envs, obs = make_envs(args, args.num_envs, env_seed + global_step)
     except (gym.error.Error, ImportError, ValueError) as error:
         sys.exit(f"--env-id {args.env_id}: {error}")
-    # make_envs() has reset the environments; the wrapper needs no reset of its own
+    # make_envs() has reset the environments; this wrapper counts from its construction on
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs
 
@@ -628,7 +629,7 @@ def train(args: Args, signals=()) -> dict:
         started -= saved["wall_time_s"]
     seed_everything((args.seed + global_step) % 2**32)  # a resumed run draws other numbers
     # Environment i gets the seed env_seed + i. The factor keeps runs with neighbouring --seed apart.
-    env_seed = args.seed * 10_007 % 2**30  # below 2**30; evaluations add 2**30
+    env_seed = args.seed * 10_007 % 2**30  # below 2**30; evaluations add 2**30, to differ
     envs, next_obs = open_envs(args, env_seed, global_step)
     agent = Agent(envs.single_action_space, args, precision)
     agent = agent.to(device, memory_format=torch.channels_last)

@@ -48,7 +48,7 @@ except ImportError:  # no wheel for this platform: Gymnasium steps the environme
 #   WRAPPERS = (partial(gym.wrappers.TransformReward, func=lambda reward: 0.1 * reward),)
 #   ENV_KWARGS = {"g": 9.81}
 # EnvPool takes neither: with any of them Gymnasium steps the environments, in training as in
-# evaluation. Give the unchanged run that you compare with --env-backend gymnasium.
+# evaluation. Run the unchanged baseline with --env-backend gymnasium, too.
 WRAPPERS = ()
 ENV_KWARGS = {}
 
@@ -155,9 +155,8 @@ def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir=None
         records_video = video_dir is not None and index < 3
         render_mode = {"render_mode": "rgb_array"} if records_video else {}
         env = gym.make(args.env_id, **render_mode, **ENV_KWARGS)
-        for (
-            wrapper
-        ) in WRAPPERS:  # extend WRAPPERS: EnvPool would train without a wrapper added here
+        # Extend WRAPPERS, not this function: EnvPool would train without a wrapper added here
+        for wrapper in WRAPPERS:
             env = wrapper(env)
         if records_video:
             env = gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", lambda n: n == 0)
@@ -473,7 +472,7 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     action_space = envs.single_action_space
     if not isinstance(action_space, gym.spaces.Box):
         sys.exit(f"--env-id {args.env_id}: {action_space} actions; ppo.py takes Discrete ones")
-    # make_envs() has reset the environments; the wrapper needs no reset of its own
+    # make_envs() has reset the environments; this wrapper counts from its construction on
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs, eval_backend
 
@@ -580,7 +579,7 @@ def train(args: Args, signals=()) -> dict:
         started -= saved["wall_time_s"]
     seed_everything((args.seed + global_step) % 2**32)  # a resumed run draws other numbers
     # Environment i gets the seed env_seed + i. The factor keeps runs with neighbouring --seed apart.
-    env_seed = args.seed * 10_007 % 2**30  # below 2**30; evaluations add 2**30
+    env_seed = args.seed * 10_007 % 2**30  # below 2**30; evaluations add 2**30, to differ
     envs, next_obs, eval_backend = open_envs(args, env_seed, global_step)
     agent = Agent(next_obs.shape[1], envs.single_action_space, args).to(device)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)

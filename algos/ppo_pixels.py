@@ -226,7 +226,7 @@ class Agent(nn.Module):
 
     def features(self, obs):
         """obs (n, frames, height, width) uint8 -> (n, 512) float32."""
-        dtype = torch.bfloat16 if self.bfloat16 else self.actor.weight.dtype  # tests use float64
+        dtype = torch.bfloat16 if self.bfloat16 else self.actor.weight.dtype
         # channels_last before the cast, while a pixel is a byte: 22 % more steps/s in float32
         x = obs.contiguous(memory_format=torch.channels_last).to(dtype).div_(255)
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bfloat16):
@@ -415,7 +415,7 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         memory = f"{gibibytes:.0f} GiB of images; at most 8 are allowed"
         rollout = f"--num-envs {args.num_envs} x --num-steps {args.num_steps}"
         sys.exit(f"A rollout of {rollout} has {memory}. Lower --num-envs or --num-steps")
-    # make_envs() has reset the environments; the wrapper needs no reset of its own
+    # make_envs() has reset the environments; this wrapper counts from its construction on
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs
 
@@ -537,7 +537,7 @@ def train(args: Args, signals=()) -> dict:
         started -= saved["wall_time_s"]
     seed_everything((args.seed + global_step) % 2**32)  # a resumed run draws other numbers
     # Environment i gets the seed env_seed + i. The factor keeps runs with neighbouring --seed apart.
-    env_seed = args.seed * 10_007 % 2**30  # below 2**30; evaluations add 2**30
+    env_seed = args.seed * 10_007 % 2**30  # below 2**30; evaluations add 2**30, to differ
     envs, next_obs = open_envs(args, env_seed, global_step)
     agent = Agent(next_obs.shape[1:], envs.single_action_space, args, precision)
     agent = agent.to(device, memory_format=torch.channels_last)
