@@ -583,7 +583,7 @@ def train(args: Args, signals=()) -> dict:
         started -= saved["wall_time_s"]
     seed_everything((args.seed + global_step) % 2**32)  # a resumed run draws other numbers
     # Environment i gets the seed env_seed + i. The factor keeps runs with neighbouring --seed apart.
-    env_seed = args.seed * 10_007 % 2**30  # below 2**30; evaluations add 2**30, to differ
+    env_seed = args.seed * 10_007 % 2**30  # below 2**30; evaluations use 2**30 more
     envs, obs = open_envs(args, env_seed, global_step)
     agent = Agent(obs.shape[1:], envs.single_action_space, args, precision)
     agent = agent.to(device, memory_format=torch.channels_last)
