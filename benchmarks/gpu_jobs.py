@@ -72,20 +72,20 @@ def agree(job: dict) -> dict:
 def learn_from_first(update, first: dict, metrics: list, *arguments):
     """In place of a file's update: the first call learns, from the first rows of all; all return its metrics."""
     if not metrics:
-        (place,) = (i for i, value in enumerate(arguments) if isinstance(value, (list, tuple)))
+        (place,) = (i for i, value in enumerate(arguments) if isinstance(value, dict))
         modules = [value for value in arguments if isinstance(value, torch.nn.Module)]
         batch = arguments[place]
         if not first:
             first["states"] = [copy.deepcopy(module.state_dict()) for module in modules]
-            first["batch"] = [tensor.clone() for tensor in batch]
+            first["batch"] = {name: tensor.clone() for name, tensor in batch.items()}
         for module, state in zip(modules, first["states"], strict=True):
             module.load_state_dict(state)
-        same = [tensor.to(batch[0].device) for tensor in first["batch"]]
+        same = {name: tensor.to(batch[name].device) for name, tensor in first["batch"].items()}
         torch.manual_seed(1)
         for _ in range(UPDATES):
             last = update(*arguments[:place], same, *arguments[place + 1 :])
-        metrics.append(last.clone())
-    return metrics[0].clone()
+        metrics.append(last)
+    return dict(metrics[0])
 
 
 # ------------------------------------------------------------------------------------------------ where the time goes

@@ -75,11 +75,13 @@ class Formulas(algo.Agent):
         return action, logprob.sum(-1), entropy.sum(-1)
 
 
-def update_by_rows(agent, optimizer, args, batch, loss_fn):
-    """Each minibatch picks its rows from the batch, in place of one shuffle an epoch."""
+def update_after_shuffle(agent, optimizer, args, batch, loss_fn):
+    """The whole batch is shuffled once an epoch, instead of indexed for each minibatch."""
     for _ in range(args.update_epochs):
-        for rows in torch.randperm(len(batch[0])).chunk(args.num_minibatches):
-            loss, _ = loss_fn(agent, args, *(tensor[rows] for tensor in batch))
+        order = torch.randperm(len(batch["x"]))
+        parts = [tensor[order].chunk(args.num_minibatches) for tensor in batch.values()]
+        for minibatch in zip(*parts, strict=True):
+            loss, _ = loss_fn(agent, args, **dict(zip(batch, minibatch, strict=True)))
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(agent.parameters(), args.max_grad_norm)
@@ -89,14 +91,13 @@ def update_by_rows(agent, optimizer, args, batch, loss_fn):
 def update_compiled(agent, optimizer, args, batch, loss_fn, step):
     """One compiled function for loss, gradient, clipping and Adam; it breaks into graphs by itself."""
     for _ in range(args.update_epochs):
-        for minibatch in zip(
-            *(tensor.chunk(args.num_minibatches) for tensor in batch), strict=True
-        ):
-            step(agent, optimizer, args, *minibatch)
+        parts = [tensor.chunk(args.num_minibatches) for tensor in batch.values()]
+        for minibatch in zip(*parts, strict=True):
+            step(agent, optimizer, args, dict(zip(batch, minibatch, strict=True)))
 
 
-def whole_step(agent, optimizer, args, *minibatch):
-    loss, _ = algo.ppo_loss(agent, args, *minibatch)
+def whole_step(agent, optimizer, args, minibatch):
+    loss, _ = algo.ppo_loss(agent, args, **minibatch)
     optimizer.zero_grad()
     loss.backward()
     nn.utils.clip_grad_norm_(list(agent.parameters()), args.max_grad_norm)
@@ -109,7 +110,7 @@ def forms() -> dict:
     step = functools.partial(update_compiled, step=torch.compile(whole_step))
     return {
         "as it is": (algo.Agent, algo.update, algo.ppo_loss),
-        "rows picked for each minibatch": (algo.Agent, update_by_rows, algo.ppo_loss),
+        "one shuffle an epoch": (algo.Agent, update_after_shuffle, algo.ppo_loss),
         "without torch.distributions": (Formulas, algo.update, algo.ppo_loss),
         "actor and critic batched": (Batched, algo.update, algo.ppo_loss),
         "--compile (the loss)": (algo.Agent, algo.update, compiled()),
@@ -129,8 +130,14 @@ def measure(rows: int, rounds: int) -> dict[str, float]:
         prepared[name] = functools.partial(update, agent, optimizer, args, loss_fn=loss_fn)
     for _ in range(rounds):
         for name, update in prepared.items():
-            batch = [torch.randn(ROLLOUT, OBS_DIM), torch.randn(ROLLOUT, ACTION_DIM)]
-            batch += [-8 * torch.rand(ROLLOUT), *torch.randn(3, ROLLOUT)]
+            batch = {
+                "x": torch.randn(ROLLOUT, OBS_DIM),
+                "action": torch.randn(ROLLOUT, ACTION_DIM),
+                "old_logprob": -8 * torch.rand(ROLLOUT),
+                "advantage": torch.randn(ROLLOUT),
+                "target": torch.randn(ROLLOUT),
+                "old_value": torch.randn(ROLLOUT),
+            }
             started = time.perf_counter()
             update(batch=batch)
             seconds = (time.perf_counter() - started) / args.update_epochs / args.num_minibatches

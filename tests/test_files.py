@@ -24,10 +24,10 @@ VARIANTS = [  # parent, child, most changed lines, tag of each hunk
     ("ppo_continuous", "ppo_rad", 20, "# RAD:"),
     ("ppo_continuous", "ppo_drac", 20, "# DrAC:"),
     ("ppo_continuous", "ppo_continuous_ddp", 96, "# DDP:"),
-    ("ppo_continuous", "ppo_rnd", 145, "# RND:"),
-    ("ppo_rnd", "ppo_icm", 58, "# ICM:"),
+    ("ppo_continuous", "ppo_rnd", 148, "# RND:"),
+    ("ppo_rnd", "ppo_icm", 60, "# ICM:"),
     ("ppo_atari", "ppo_atari_ddp", 83, "# DDP:"),
-    ("ppo_continuous", "ppo_continuous_ray", 143, "# Ray:"),
+    ("ppo_continuous", "ppo_continuous_ray", 144, "# Ray:"),
 ]
 CHILDREN = [row[1] for row in VARIANTS[1:] if row[1] != "ppo_continuous_ray"]  # one variant runs
 OWN = {"Args", "train", "Replay"}  # what each file has its own of
