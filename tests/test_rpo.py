@@ -158,7 +158,7 @@ def test_a_perturbed_rollout_stores_its_own_logprob():
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        *[(name, value, r"must be above 0 and below 2\*\*32")
+        *[(name, value, r"must be at least 0 and below 2\*\*32")
           for name in ("rpo_alpha", "rpo_alpha_final") for value in (-1e-3, np.nan, np.inf)],
         ("rpo_alpha_final", 0.51, "cannot exceed --rpo-alpha"),
     ],
