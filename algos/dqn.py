@@ -612,7 +612,7 @@ def train(args: Args, signals=()) -> dict:
     # Longest iteration, in steps: checkpoints are written at the end of one
     log_frequency = min(1000, args.checkpoint_frequency)
     done = np.zeros(args.num_envs, bool)
-    seconds_per_step = []  # of each iteration
+    timings = []  # (steps, seconds) of each iteration
     saved_step = global_step
     bar = open_bar(args, global_step)
 
@@ -667,12 +667,13 @@ def train(args: Args, signals=()) -> dict:
 
         # Log
         seconds = time.perf_counter() - iteration_started
-        # charts/SPS is the mean of iterations with updates. The first two entries are left out: the
+        # charts/SPS is that of the iterations with updates. The first two entries are left out: the
         # last iteration without updates, which is faster, and the first one with them, a warm-up.
         if not history:
-            seconds_per_step.clear()
-        seconds_per_step.append(seconds / (global_step - first_step))
-        sps = float(1 / np.mean(seconds_per_step[2:] or seconds_per_step))
+            timings.clear()
+        timings.append((global_step - first_step, seconds))
+        total_steps, total_seconds = np.sum(timings[2:] or timings, axis=0)
+        sps = float(total_steps / total_seconds)
         scalars["charts/epsilon"] = epsilon
         scalars["charts/SPS"] = sps
         if episodes:
