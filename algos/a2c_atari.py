@@ -87,7 +87,7 @@ class Args:
         "BreakoutNoFrameskip-v4"  # sticky actions as in the id; a frame skip of 1 becomes 4
     )
     num_envs: int = 16  # parallel environments
-    total_timesteps: int = 10_000_000  # steps of all environments; --resume rescales the schedules
+    total_timesteps: int = 10_000_000  # steps of all environments, without scripted ones
     learning_rate: float = 7e-4  # of RMSprop
     anneal_lr: bool = True  # anneal the learning rate linearly to zero
     num_steps: int = 5  # steps of each environment in a rollout, the n of the n-step returns
@@ -106,7 +106,7 @@ class Args:
         may_be_zero = ("seed", "torch_threads", "eval_frequency", "ent_coef", "vf_coef", *fractions)
         for name, value in asdict(self).items():
             flag = f"--{name.replace('_', '-')} {value}"
-            if type(value) not in (int, float):
+            if type(value) not in (int, float):  # text and switches
                 continue
             if value == 0 and name in may_be_zero:
                 continue
@@ -117,7 +117,8 @@ class Args:
                 raise ValueError(f"{flag} must be at most 1")
         batch_size = self.num_envs * self.num_steps
         batch = f"{batch_size} steps (--num-envs {self.num_envs} x --num-steps {self.num_steps})"
-        if self.num_steps < 2:  # with 1, all could be autoreset steps, see make_envs
+        # In one step all environments could be resetting (see make_envs): no sample would remain
+        if self.num_steps < 2:
             raise ValueError(f"--num-steps {self.num_steps} must be at least 2")
         if batch_size > self.total_timesteps:
             total = f"--total-timesteps {self.total_timesteps}"
@@ -129,8 +130,8 @@ class Args:
             memory = f"{gibibytes:.0f} GiB of images; at most 8 are allowed"
             raise ValueError(f"A rollout of {batch} has {memory}. Lower --num-envs or --num-steps")
         if self.fire_on_life_loss and not self.terminal_on_life_loss:
-            # The step that loses a life must be terminal. Otherwise it would bootstrap from the
-            # scripted step after it, whose value the critic never learns.
+            # After a lost life FireOnLifeLoss chooses the actions, and nothing is learned from these
+            # steps. The step before them would bootstrap from values that are never trained.
             raise ValueError("--no-terminal-on-life-loss requires --no-fire-on-life-loss")
 
 
@@ -149,7 +150,7 @@ class FireOnLifeLoss(gym.vector.VectorWrapper):
     def reset(self, **kwargs):
         # Steps of the script still to play. The reset serves as the no-op: FIRE and action 2 remain
         self.steps_left = np.full(self.num_envs, max(self.script_length - 1, 0))
-        self.lives = np.zeros(self.num_envs)  # before the step; 0 at a start, so that none is lost
+        self.lives = np.zeros(self.num_envs)  # before the next step; 0 at the start of a game
         return self.env.reset(**kwargs)
 
     def step(self, action):
@@ -208,7 +209,8 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None, **options):
     its action is ignored, and it belongs to no episode. The observation before it is the
     episode's true last one. `options` are keyword arguments of AtariVectorEnv.
     """
-    game = dict(gym.spec(args.env_id).kwargs)  # AtariVectorEnv takes the same: ROM, frame skip, ...
+    # The id's arguments are those of AtariVectorEnv: game (its ROM), frameskip, sticky actions, ...
+    game = dict(gym.spec(args.env_id).kwargs)
     if "game" not in game:
         raise ValueError("not an Atari game; use ppo_pixels.py for images of other environments")
     if not isinstance(game["frameskip"], int):
@@ -227,6 +229,7 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None, **options):
     # AtariVectorEnv steps all games itself, so that wrappers of single environments do not apply.
     if video_dir is not None:
         colour = {"grayscale": False, "stack_num": 1, "img_height": 210, "img_width": 160}
+        # The script of FireOnLifeLoss is played in these environments, too
         colour_envs, _ = make_envs(args, min(3, num_envs), seed, **colour)
         envs = RecordVideos(envs, colour_envs, video_dir)
     obs, _ = envs.reset(seed=seed)  # (num_envs, 4, 84, 84) uint8 without options
@@ -262,7 +265,7 @@ class Agent(nn.Module):
 
     def features(self, obs):
         """obs (n, 4, 84, 84) uint8 -> (n, 512) float32."""
-        dtype = torch.bfloat16 if self.bfloat16 else self.actor.weight.dtype
+        dtype = torch.bfloat16 if self.bfloat16 else torch.float32
         # channels_last before the cast, while a pixel is a byte: 22 % more steps/s in float32
         x = obs.contiguous(memory_format=torch.channels_last).to(dtype).div_(255)
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bfloat16):
@@ -358,7 +361,7 @@ def update(agent: Agent, optimizer, args: Args, batch: dict, loss_fn=a2c_loss) -
 
 
 def check_finite(agent: Agent, scalars: dict, global_step, saved_step, run_dir):
-    """Exit if there is a NaN or an infinity. Rewards and images are integers."""
+    """Exit if a loss or a weight is NaN or infinite. Images and rewards, integers, never are."""
     sums = [weight.detach().sum() for weight in agent.parameters()]  # NaN if an element is NaN
     numbers = {
         "losses": torch.tensor(list(scalars.values())),
@@ -422,9 +425,8 @@ def load_checkpoint(run_dir: str) -> dict:
         file_format = saved.get("format", 1)  # checkpoints without the number are of format 1
         if file_format != CHECKPOINT_FORMAT:
             raise ValueError(f"format {file_format}; this file reads format {CHECKPOINT_FORMAT}")
-        args = Args(**saved["args"])  # flags that are newer than the run get their defaults
-        args.resume = run_dir  # the saved value is that of the run's own start
-        saved["args"] = asdict(args)
+        # Flags that are newer than the run get their defaults
+        saved["args"] = asdict(Args(**saved["args"]))
         return saved
     except Exception as error:
         sys.exit(f"--resume {run_dir} is not a run folder of this file: {error!r:.120}")
@@ -446,7 +448,7 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         envs, obs = make_envs(args, args.num_envs, env_seed + global_step)
     except (gym.error.Error, ImportError, ValueError) as error:
         sys.exit(f"--env-id {args.env_id}: {error}")
-    # make_envs() has reset the environments; this wrapper counts from its construction on
+    # make_envs() has already reset envs. This wrapper's counters start at 0 without another reset
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs
 
@@ -458,7 +460,7 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
     run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, name)
     run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
     script = run_dir / Path(__file__).name
-    if script.resolve() != Path(__file__).resolve():  # the copy in the run folder can be run, too
+    if script.resolve() != Path(__file__).resolve():  # equal if the run folder's copy is running
         shutil.copy(__file__, script)
     git = ["git", "-C", Path(__file__).resolve().parent, "describe", "--always", "--dirty"]
     try:
@@ -493,7 +495,8 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
             sync_tensorboard=True,
             config=asdict(args),
         )
-    # purge_step hides what an interrupted run logged after its last checkpoint
+    # A resumed run logs again what was logged after the last checkpoint. TensorBoard hides the
+    # earlier points whose step is purge_step or more.
     writer = SummaryWriter(run_dir, purge_step=global_step + 1)
     writer.add_text("config", f"```\n{json.dumps(record, indent=2)}\n```", global_step)
     return run_dir, record, writer
@@ -501,6 +504,7 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
 
 def open_bar(args: Args, global_step: int) -> tqdm:
     """Progress bar; it is disabled without a terminal, and train() prints lines instead."""
+    # tqdm puts a comma before the postfix
     layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
     bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=None)
     bar.postfix = "no episode yet"
@@ -570,7 +574,7 @@ def train(args: Args, signals=()) -> dict:
         started -= saved["wall_time_s"]
     seed_everything((args.seed + global_step) % 2**32)  # a resumed run draws other numbers
     # Environment i gets the seed env_seed + i. The factor keeps runs with neighbouring --seed apart.
-    env_seed = args.seed * 10_007 % 2**30  # below 2**30; evaluations use 2**30 more
+    env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30, to have seeds of their own
     envs, next_obs = open_envs(args, env_seed, global_step)
     agent = Agent(envs.single_action_space, args, precision)
     agent = agent.to(device, memory_format=torch.channels_last)
@@ -663,7 +667,7 @@ def train(args: Args, signals=()) -> dict:
         iteration_seconds.append(time.perf_counter() - iteration_started)
         bar.update(min(global_step, args.total_timesteps) - bar.n)
         finished = global_step >= args.total_timesteps
-        every = args.eval_frequency or args.total_timesteps
+        every = args.eval_frequency or args.total_timesteps  # 0 evaluates at the end only
         evaluates = finished or global_step // every > first_step // every
         if evaluates or signals or global_step // 2000 > first_step // 2000:
             # Without the first iteration, the warm-up

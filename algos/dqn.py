@@ -51,7 +51,7 @@ except ImportError:  # no wheel for this platform: Gymnasium steps the environme
 #   WRAPPERS = (partial(gym.wrappers.TransformReward, func=lambda reward: 0.1 * reward),)
 #   ENV_KWARGS = {"g": 9.81}
 # EnvPool takes neither: with any of them Gymnasium steps the environments, in training as in
-# evaluation. Run the unchanged baseline with --env-backend gymnasium, too.
+# evaluation. For a fair comparison, run the baseline with --env-backend gymnasium as well.
 WRAPPERS = ()
 ENV_KWARGS = {}
 
@@ -79,7 +79,7 @@ class Args:
     env_id: str = "CartPole-v1"  # Gymnasium or EnvPool id: Box observations, Discrete actions
     env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"  # for training
     num_envs: int = 16  # parallel environments
-    total_timesteps: int = 200_000  # steps of all environments; --resume rescales the schedules
+    total_timesteps: int = 200_000  # steps of all environments
     learning_rate: float = 1e-3  # of Adam
     buffer_size: int = 100_000  # steps in the replay buffer
     gamma: float = 0.99  # discount factor
@@ -100,7 +100,7 @@ class Args:
         may_be_zero = ("seed", "eval_frequency", *fractions)
         for name, value in asdict(self).items():
             flag = f"--{name.replace('_', '-')} {value}"
-            if type(value) not in (int, float):
+            if type(value) not in (int, float):  # text and switches
                 continue
             if value == 0 and name in may_be_zero:
                 continue
@@ -348,14 +348,15 @@ def crossed(first_step: int, step: int, every: int) -> int:
 
 
 def next_log_step(step: int, eval_frequency: int, longest: int) -> int:
-    """First step after `step` at which scalars are logged.
+    """First step after `step` at which scalars are logged; eval_frequency is above 0.
 
     The intervals between such steps are equal, at most `longest` steps long, and an evaluation
     always falls at the end of one. With evaluations every 5000 steps and 2000 as the longest,
     the steps are 1667, 3334, 5000, ...
     """
     intervals = math.ceil(eval_frequency / longest)  # between two evaluations
-    completed = step * intervals // eval_frequency
+    # The k-th interval ends at ceil(k * eval_frequency / intervals)
+    completed = step * intervals // eval_frequency  # intervals that end at `step` or before
     return math.ceil((completed + 1) * eval_frequency / intervals)
 
 
@@ -372,8 +373,8 @@ def check_finite(agent: Agent, obs, rewards, scalars: dict, global_step, saved_s
         if not is_finite.all():
             where = name
             if name in ("observations", "rewards"):
-                _, env, *_ = (~is_finite).nonzero()[0]
-                where = f"{name} of environment {env}"
+                first = (~is_finite).nonzero()[0]  # its indices: step, environment, ...
+                where = f"{name} of environment {first[1]}"
             checkpoint = f"the last checkpoint in {run_dir} is at step {saved_step}"
             if saved_step == 0:
                 checkpoint = f"{run_dir} has no checkpoint yet"
@@ -420,9 +421,8 @@ def load_checkpoint(run_dir: str) -> dict:
         file_format = saved.get("format", 1)  # checkpoints without the number are of format 1
         if file_format != CHECKPOINT_FORMAT:
             raise ValueError(f"format {file_format}; this file reads format {CHECKPOINT_FORMAT}")
-        args = Args(**saved["args"])  # flags that are newer than the run get their defaults
-        args.resume = run_dir  # the saved value is that of the run's own start
-        saved["args"] = asdict(args)
+        # Flags that are newer than the run get their defaults
+        saved["args"] = asdict(Args(**saved["args"]))
         return saved
     except Exception as error:
         sys.exit(f"--resume {run_dir} is not a run folder of this file: {error!r:.120}")
@@ -439,7 +439,7 @@ def check_resume(args: Args, saved: dict):
     if steps_left <= args.learning_starts:
         message = f"--resume {args.resume}: the replay buffer starts empty, so that the last "
         message += f"{steps_left} steps train nothing (--learning-starts {args.learning_starts})"
-        if args.total_timesteps != saved["total_timesteps"]:
+        if args.total_timesteps != saved["total_timesteps"]:  # extended, but not by enough
             sys.exit(f"{message}; raise --total-timesteps")
         print(message, file=sys.stderr)  # an interrupted run may still reach its end
 
@@ -474,7 +474,7 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     if args.buffer_size > largest_buffer:
         wrong = f"--buffer-size {args.buffer_size} needs more than 8 GiB of memory"
         sys.exit(f"{wrong} for these observations; use at most {largest_buffer}")
-    # make_envs() has reset the environments; this wrapper counts from its construction on
+    # make_envs() has already reset envs. This wrapper's counters start at 0 without another reset
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs, eval_backend
 
@@ -486,7 +486,7 @@ def open_run(args: Args, device: str, global_step: int):
     run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, name)
     run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
     script = run_dir / Path(__file__).name
-    if script.resolve() != Path(__file__).resolve():  # the copy in the run folder can be run, too
+    if script.resolve() != Path(__file__).resolve():  # equal if the run folder's copy is running
         shutil.copy(__file__, script)
     git = ["git", "-C", Path(__file__).resolve().parent, "describe", "--always", "--dirty"]
     try:
@@ -521,7 +521,8 @@ def open_run(args: Args, device: str, global_step: int):
             sync_tensorboard=True,
             config=asdict(args),
         )
-    # purge_step hides what an interrupted run logged after its last checkpoint
+    # A resumed run logs again what was logged after the last checkpoint. TensorBoard hides the
+    # earlier points whose step is purge_step or more.
     writer = SummaryWriter(run_dir, purge_step=global_step + 1)
     writer.add_text("config", f"```\n{json.dumps(record, indent=2)}\n```", global_step)
     return run_dir, record, writer
@@ -529,6 +530,7 @@ def open_run(args: Args, device: str, global_step: int):
 
 def open_bar(args: Args, global_step: int) -> tqdm:
     """Progress bar; it is disabled without a terminal, and train() prints lines instead."""
+    # tqdm puts a comma before the postfix
     layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
     bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=None)
     bar.postfix = "no episode yet"
@@ -581,7 +583,7 @@ def train(args: Args, signals=()) -> dict:
         started -= saved["wall_time_s"]
     seed_everything((args.seed + global_step) % 2**32)  # a resumed run draws other numbers
     # Environment i gets the seed env_seed + i. The factor keeps runs with neighbouring --seed apart.
-    env_seed = args.seed * 10_007 % 2**30  # below 2**30; evaluations use 2**30 more
+    env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30, to have seeds of their own
     envs, obs, eval_backend = open_envs(args, env_seed, global_step)
     agent = Agent(obs.shape[1], envs.single_action_space, args).to(device)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, fused=True)
@@ -609,17 +611,17 @@ def train(args: Args, signals=()) -> dict:
     run_dir, record, writer = open_run(args, device, global_step)
 
     eval_frequency = args.eval_frequency or args.total_timesteps
-    # Longest iteration, in steps: checkpoints are written at the end of one
-    log_frequency = min(1000, args.checkpoint_frequency)
+    # In steps. Scalars and checkpoints are written at the end of an iteration
+    longest_iteration = min(1000, args.checkpoint_frequency)
     done = np.zeros(args.num_envs, bool)
-    timings = []  # (steps, seconds) of each iteration
+    timings = []  # (steps, seconds) of each iteration with updates
     saved_step = global_step
     bar = open_bar(args, global_step)
 
     while global_step < args.total_timesteps:
         # An iteration lasts until scalars are logged
         first_step = global_step
-        log_step = next_log_step(first_step, eval_frequency, log_frequency)
+        log_step = next_log_step(first_step, eval_frequency, longest_iteration)
         iteration_started = time.perf_counter()
         episodes = []  # (return, length) of those that end in this iteration
         history = []  # metrics of the updates
@@ -667,12 +669,12 @@ def train(args: Args, signals=()) -> dict:
 
         # Log
         seconds = time.perf_counter() - iteration_started
-        # charts/SPS is that of the iterations with updates. The first two entries are left out: the
-        # last iteration without updates, which is faster, and the first one with them, a warm-up.
-        if not history:
-            timings.clear()
-        timings.append((global_step - first_step, seconds))
-        total_steps, total_seconds = np.sum(timings[2:] or timings, axis=0)
+        # charts/SPS leaves out the iterations without updates, which are faster, and the first
+        # iteration with updates, a warm-up. Until then it is the speed of this iteration.
+        timing = (global_step - first_step, seconds)
+        if history:
+            timings.append(timing)
+        total_steps, total_seconds = np.sum(timings[1:] or [timing], axis=0)
         sps = float(total_steps / total_seconds)
         scalars["charts/epsilon"] = epsilon
         scalars["charts/SPS"] = sps

@@ -4,14 +4,15 @@
 
 DQN: Mnih et al. 2015, Nature 518:529. Double DQN: van Hasselt et al. 2016, arXiv:1509.06461.
 The defaults are CleanRL's, but for --num-envs, --loss, --max-grad-norm and the start of the epsilon
-schedule. What differs from the papers:
+schedule. What differs from the papers, or is not said in them:
 1. The network is initialised orthogonally, and --precision auto may compute it in bfloat16. Adam
    replaces RMSprop, and gradients are clipped.
-2. Many environments step at once. The steps of all of them count for the schedules and for
-   --train-frequency.
+2. Many environments step at once, and flags count the steps of all of them. Steps that reset a
+   game or begin a life, where the agent does not act, count only for --buffer-size and
+   --learning-starts.
 3. The replay buffer stores each frame once: a transition of 8 frames takes the memory of one.
-4. A lost life is terminal for the learner, although the game continues. Each life begins with
-   FIRE and action 2, in games that have FIRE.
+4. Each life begins with FIRE and action 2, in games that have FIRE. As in the paper, a lost life is
+   terminal for the learner, although the game continues.
 5. Truncation is not termination: a truncated game bootstraps from its last observation.
 6. A resumed run starts with an empty replay buffer, unless --save-replay has stored it.
 """
@@ -68,7 +69,7 @@ class Args:
         "BreakoutNoFrameskip-v4"  # sticky actions as in the id; a frame skip of 1 becomes 4
     )
     num_envs: int = 8  # parallel environments
-    total_timesteps: int = 10_000_000  # steps of all environments; --resume rescales the schedules
+    total_timesteps: int = 10_000_000  # steps of all environments, without scripted ones
     learning_rate: float = 1e-4  # of Adam
     buffer_size: int = 1_000_000  # steps in the replay buffer, one frame of 7,056 bytes each
     gamma: float = 0.99  # discount factor
@@ -92,7 +93,7 @@ class Args:
         may_be_zero = ("seed", "torch_threads", "eval_frequency", *fractions)
         for name, value in asdict(self).items():
             flag = f"--{name.replace('_', '-')} {value}"
-            if type(value) not in (int, float):
+            if type(value) not in (int, float):  # text and switches
                 continue
             if value == 0 and name in may_be_zero:
                 continue
@@ -102,16 +103,18 @@ class Args:
             if name in fractions and value > 1:
                 raise ValueError(f"{flag} must be at most 1")
         buffer_size = f"--buffer-size {self.buffer_size}"
-        # 7 rows may not be sampled: the 3 oldest, which may lack earlier frames, 3 scripted steps in
-        # a row (or 2 after an autoreset step), and the newest, which has no next frame yet.
+        # The buffer stores rows, each with a step of every environment. Of 8 rows Replay.sample() can
+        # use at least one. It cannot use the 3 oldest (their earlier frames are overwritten), the
+        # newest (its next frame is missing) and 3 steps of a script, see FireOnLifeLoss.
         if self.buffer_size < 8 * self.num_envs:
             least = f"{8 * self.num_envs} (8 x --num-envs {self.num_envs})"
             raise ValueError(f"{buffer_size} must be at least {least}")
-        if self.buffer_size * 84 * 84 > 2**33:
+        if self.buffer_size * 84 * 84 > 2**33:  # probably a typing error
             most = f"use at most {2**33 // 84**2}"
             raise ValueError(f"{buffer_size} needs more than 8 GiB of memory; {most}")
         learning_starts = f"--learning-starts {self.learning_starts}"
-        # Of the first 4 rows, 2 may be scripted and the newest has no next frame yet: one remains.
+        # Of the first 4 rows it can use one: the script begins the first game with 2 steps, and the
+        # newest row lacks its next frame.
         if self.learning_starts < 4 * self.num_envs:
             least = f"{4 * self.num_envs} (4 x --num-envs {self.num_envs})"
             raise ValueError(f"{learning_starts} must be at least {least}")
@@ -122,8 +125,8 @@ class Args:
             total = f"--total-timesteps {self.total_timesteps}"
             raise ValueError(f"{learning_starts} leaves no step of {total} to learn. Lower it")
         if self.fire_on_life_loss and not self.terminal_on_life_loss:
-            # The step that loses a life must be terminal. Otherwise it would bootstrap from the
-            # scripted step after it, whose values the Q-network never learns.
+            # After a lost life FireOnLifeLoss chooses the actions, and nothing is learned from these
+            # steps. The step before them would bootstrap from values that are never trained.
             raise ValueError("--no-terminal-on-life-loss requires --no-fire-on-life-loss")
 
 
@@ -142,7 +145,7 @@ class FireOnLifeLoss(gym.vector.VectorWrapper):
     def reset(self, **kwargs):
         # Steps of the script still to play. The reset serves as the no-op: FIRE and action 2 remain
         self.steps_left = np.full(self.num_envs, max(self.script_length - 1, 0))
-        self.lives = np.zeros(self.num_envs)  # before the step; 0 at a start, so that none is lost
+        self.lives = np.zeros(self.num_envs)  # before the next step; 0 at the start of a game
         return self.env.reset(**kwargs)
 
     def step(self, action):
@@ -201,7 +204,8 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None, **options):
     its action is ignored, and it belongs to no episode. The observation before it is the
     episode's true last one. `options` are keyword arguments of AtariVectorEnv.
     """
-    game = dict(gym.spec(args.env_id).kwargs)  # AtariVectorEnv takes the same: ROM, frame skip, ...
+    # The id's arguments are those of AtariVectorEnv: game (its ROM), frameskip, sticky actions, ...
+    game = dict(gym.spec(args.env_id).kwargs)
     if "game" not in game:
         raise ValueError("not an Atari game; use dqn_pixels.py for images of other environments")
     if not isinstance(game["frameskip"], int):
@@ -220,6 +224,7 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None, **options):
     # AtariVectorEnv steps all games itself, so that wrappers of single environments do not apply.
     if video_dir is not None:
         colour = {"grayscale": False, "stack_num": 1, "img_height": 210, "img_width": 160}
+        # The script of FireOnLifeLoss is played in these environments, too
         colour_envs, _ = make_envs(args, min(3, num_envs), seed, **colour)
         envs = RecordVideos(envs, colour_envs, video_dir)
     obs, _ = envs.reset(seed=seed)  # (num_envs, 4, 84, 84) uint8 without options
@@ -255,8 +260,8 @@ class Agent(nn.Module):
 
     def forward(self, obs):
         """obs (n, 4, 84, 84) uint8 -> (n, num_actions) float32."""
-        dtype = torch.bfloat16 if self.bfloat16 else self.head.weight.dtype
-        # channels_last like the weights, and before the cast, while a pixel is a byte
+        dtype = torch.bfloat16 if self.bfloat16 else torch.float32
+        # channels_last like the weights; reordered before the cast, while a pixel is one byte
         x = obs.contiguous(memory_format=torch.channels_last).to(dtype).div_(255)
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bfloat16):
             features = self.network(x).float()
@@ -317,6 +322,7 @@ class Replay:
             env[redraw] = np.random.randint(num_envs, size=num_draws)
             row = (oldest + position) % rows
             age = self.age[row, env]
+            # A sample needs the frames of `age` older rows, and `position` older rows are stored
             redraw = ~self.valid[row, env] | (age > position)
 
         # Frames of rows row - 3 to row + 1. Those from before the reset are black, as in the
@@ -327,6 +333,8 @@ class Replay:
         #     obs            [black  black  reset  newest]
         #     next_obs              [black  reset  newest  next]
         offsets = np.arange(-3, 2)
+        # As age <= position, an index before the oldest row means a frame from before the reset: it
+        # wraps around to another row here, and the frame is blackened below
         frames = self.frame[(row[:, None] + offsets) % rows, env[:, None]]  # (size, 5, 84, 84)
         before_reset = age[:, None] + offsets < 0
         frames[before_reset] = 0
@@ -439,19 +447,20 @@ def crossed(first_step: int, step: int, every: int) -> int:
 
 
 def next_log_step(step: int, eval_frequency: int, longest: int) -> int:
-    """First step after `step` at which scalars are logged.
+    """First step after `step` at which scalars are logged; eval_frequency is above 0.
 
     The intervals between such steps are equal, at most `longest` steps long, and an evaluation
     always falls at the end of one. With evaluations every 5000 steps and 2000 as the longest,
     the steps are 1667, 3334, 5000, ...
     """
     intervals = math.ceil(eval_frequency / longest)  # between two evaluations
-    completed = step * intervals // eval_frequency
+    # The k-th interval ends at ceil(k * eval_frequency / intervals)
+    completed = step * intervals // eval_frequency  # intervals that end at `step` or before
     return math.ceil((completed + 1) * eval_frequency / intervals)
 
 
 def check_finite(agent: Agent, scalars: dict, global_step, saved_step, run_dir):
-    """Exit if there is a NaN or an infinity. Rewards and images are integers."""
+    """Exit if a loss or a weight is NaN or infinite. Images and rewards, integers, never are."""
     sums = [weight.detach().sum() for weight in agent.parameters()]  # NaN if an element is NaN
     numbers = {
         "losses": torch.tensor(list(scalars.values())),
@@ -504,9 +513,8 @@ def load_checkpoint(run_dir: str) -> dict:
         file_format = saved.get("format", 1)  # checkpoints without the number are of format 1
         if file_format != CHECKPOINT_FORMAT:
             raise ValueError(f"format {file_format}; this file reads format {CHECKPOINT_FORMAT}")
-        args = Args(**saved["args"])  # flags that are newer than the run get their defaults
-        args.resume = run_dir  # the saved value is that of the run's own start
-        saved["args"] = asdict(args)
+        # Flags that are newer than the run get their defaults
+        saved["args"] = asdict(Args(**saved["args"]))
         return saved
     except Exception as error:
         sys.exit(f"--resume {run_dir} is not a run folder of this file: {error!r:.120}")
@@ -525,7 +533,7 @@ def check_resume(args: Args, saved: dict):
     if steps_left <= args.learning_starts:
         message = f"--resume {args.resume}: the replay buffer starts empty, so that the last "
         message += f"{steps_left} steps train nothing (--learning-starts {args.learning_starts})"
-        if args.total_timesteps != saved["total_timesteps"]:
+        if args.total_timesteps != saved["total_timesteps"]:  # extended, but not by enough
             sys.exit(f"{message}; raise --total-timesteps")
         print(message, file=sys.stderr)  # an interrupted run may still reach its end
 
@@ -536,15 +544,15 @@ def load_replay(args: Args, replay: Replay, global_step: int):
     if not args.save_replay or not path.exists():
         return
     state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    empty = "add --no-save-replay to start with an empty replay buffer"
+    hint = "add --no-save-replay to start with an empty replay buffer"
     if state.get("format") != CHECKPOINT_FORMAT:
-        sys.exit(f"--save-replay: this file cannot read the format of {path}; {empty}")
-    if state["global_step"] < global_step:
-        sys.exit(f"--save-replay: {path} is older than the checkpoint; {empty}")
+        sys.exit(f"--save-replay: this file cannot read the format of {path}; {hint}")
+    if state["global_step"] < global_step:  # it can be newer, as it is saved first
+        sys.exit(f"--save-replay: {path} is older than the checkpoint; {hint}")
     num_envs = state["valid"].shape[1]
     if (state["rows"], num_envs) != replay.valid.shape:
         keep = "keep --buffer-size and --num-envs"
-        sys.exit(f"--save-replay: {path} is of another size; {keep}, or {empty}")
+        sys.exit(f"--save-replay: {path} is of another size; {keep}, or {hint}")
     replay.load_state_dict(state)
 
 
@@ -555,7 +563,7 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         envs, obs = make_envs(args, args.num_envs, env_seed + global_step)
     except (gym.error.Error, ImportError, ValueError) as error:
         sys.exit(f"--env-id {args.env_id}: {error}")
-    # make_envs() has reset the environments; this wrapper counts from its construction on
+    # make_envs() has already reset envs. This wrapper's counters start at 0 without another reset
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs
 
@@ -567,7 +575,7 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
     run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, name)
     run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
     script = run_dir / Path(__file__).name
-    if script.resolve() != Path(__file__).resolve():  # the copy in the run folder can be run, too
+    if script.resolve() != Path(__file__).resolve():  # equal if the run folder's copy is running
         shutil.copy(__file__, script)
     git = ["git", "-C", Path(__file__).resolve().parent, "describe", "--always", "--dirty"]
     try:
@@ -602,7 +610,8 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
             sync_tensorboard=True,
             config=asdict(args),
         )
-    # purge_step hides what an interrupted run logged after its last checkpoint
+    # A resumed run logs again what was logged after the last checkpoint. TensorBoard hides the
+    # earlier points whose step is purge_step or more.
     writer = SummaryWriter(run_dir, purge_step=global_step + 1)
     writer.add_text("config", f"```\n{json.dumps(record, indent=2)}\n```", global_step)
     return run_dir, record, writer
@@ -610,6 +619,7 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
 
 def open_bar(args: Args, global_step: int) -> tqdm:
     """Progress bar; it is disabled without a terminal, and train() prints lines instead."""
+    # tqdm puts a comma before the postfix
     layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
     bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=None)
     bar.postfix = "no episode yet"
@@ -677,7 +687,7 @@ def train(args: Args, signals=()) -> dict:
         started -= saved["wall_time_s"]
     seed_everything((args.seed + global_step) % 2**32)  # a resumed run draws other numbers
     # Environment i gets the seed env_seed + i. The factor keeps runs with neighbouring --seed apart.
-    env_seed = args.seed * 10_007 % 2**30  # below 2**30; evaluations use 2**30 more
+    env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30, to have seeds of their own
     envs, obs = open_envs(args, env_seed, global_step)
     agent = Agent(envs.single_action_space, args, precision)
     agent = agent.to(device, memory_format=torch.channels_last)
@@ -697,18 +707,18 @@ def train(args: Args, signals=()) -> dict:
     run_dir, record, writer = open_run(args, device, precision, global_step)
 
     eval_frequency = args.eval_frequency or args.total_timesteps
-    # Longest iteration, in steps: checkpoints are written at the end of one
-    log_frequency = min(2000, args.checkpoint_frequency)
+    # In steps. Scalars and checkpoints are written at the end of an iteration
+    longest_iteration = min(2000, args.checkpoint_frequency)
     done = np.zeros(args.num_envs, bool)
     age = np.zeros(args.num_envs, int)  # steps since the reset, 3 and more as 3
-    timings = []  # (steps, seconds) of each iteration
+    timings = []  # (steps, seconds) of each iteration with updates
     saved_step = global_step
     bar = open_bar(args, global_step)
 
     while global_step < args.total_timesteps:
         # An iteration lasts until scalars are logged
         first_step = global_step
-        log_step = next_log_step(first_step, eval_frequency, log_frequency)
+        log_step = next_log_step(first_step, eval_frequency, longest_iteration)
         iteration_started = time.perf_counter()
         episodes = []  # (return, length) of those that end in this iteration
         history = []  # metrics of the updates
@@ -755,12 +765,12 @@ def train(args: Args, signals=()) -> dict:
 
         # Log
         seconds = time.perf_counter() - iteration_started
-        # charts/SPS is that of the iterations with updates. The first two entries are left out: the
-        # last iteration without updates, which is faster, and the first one with them, a warm-up.
-        if not history:
-            timings.clear()
-        timings.append((global_step - first_step, seconds))
-        total_steps, total_seconds = np.sum(timings[2:] or timings, axis=0)
+        # charts/SPS leaves out the iterations without updates, which are faster, and the first
+        # iteration with updates, a warm-up. Until then it is the speed of this iteration.
+        timing = (global_step - first_step, seconds)
+        if history:
+            timings.append(timing)
+        total_steps, total_seconds = np.sum(timings[1:] or [timing], axis=0)
         sps = float(total_steps / total_seconds)
         scalars["charts/epsilon"] = epsilon
         scalars["charts/SPS"] = sps

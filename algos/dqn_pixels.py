@@ -74,7 +74,7 @@ class Args:
     compile: bool = False  # torch.compile network and loss; CUDA graphs on a GPU
     env_id: str = "CartPole-v1"  # Gymnasium id with Discrete actions that shows or renders images
     num_envs: int = 8  # parallel environments
-    total_timesteps: int = 100_000  # steps of all environments; --resume rescales the schedules
+    total_timesteps: int = 100_000  # steps of all environments
     learning_rate: float = 2.5e-4  # of Adam
     buffer_size: int = 50_000  # steps in the replay buffer, 28 KB each with images of 84 x 84
     gamma: float = 0.99  # discount factor
@@ -95,7 +95,7 @@ class Args:
         may_be_zero = ("seed", "torch_threads", "eval_frequency", *fractions)
         for name, value in asdict(self).items():
             flag = f"--{name.replace('_', '-')} {value}"
-            if type(value) not in (int, float):
+            if type(value) not in (int, float):  # text and switches
                 continue
             if value == 0 and name in may_be_zero:
                 continue
@@ -208,8 +208,8 @@ class Agent(nn.Module):
 
     def forward(self, obs):
         """obs (n, frames, height, width) uint8 -> (n, num_actions) float32."""
-        dtype = torch.bfloat16 if self.bfloat16 else self.head.weight.dtype
-        # channels_last like the weights, and before the cast, while a pixel is a byte
+        dtype = torch.bfloat16 if self.bfloat16 else torch.float32
+        # channels_last like the weights; reordered before the cast, while a pixel is one byte
         x = obs.contiguous(memory_format=torch.channels_last).to(dtype).div_(255)
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bfloat16):
             features = self.network(x).float()
@@ -347,14 +347,15 @@ def crossed(first_step: int, step: int, every: int) -> int:
 
 
 def next_log_step(step: int, eval_frequency: int, longest: int) -> int:
-    """First step after `step` at which scalars are logged.
+    """First step after `step` at which scalars are logged; eval_frequency is above 0.
 
     The intervals between such steps are equal, at most `longest` steps long, and an evaluation
     always falls at the end of one. With evaluations every 5000 steps and 2000 as the longest,
     the steps are 1667, 3334, 5000, ...
     """
     intervals = math.ceil(eval_frequency / longest)  # between two evaluations
-    completed = step * intervals // eval_frequency
+    # The k-th interval ends at ceil(k * eval_frequency / intervals)
+    completed = step * intervals // eval_frequency  # intervals that end at `step` or before
     return math.ceil((completed + 1) * eval_frequency / intervals)
 
 
@@ -418,9 +419,8 @@ def load_checkpoint(run_dir: str) -> dict:
         file_format = saved.get("format", 1)  # checkpoints without the number are of format 1
         if file_format != CHECKPOINT_FORMAT:
             raise ValueError(f"format {file_format}; this file reads format {CHECKPOINT_FORMAT}")
-        args = Args(**saved["args"])  # flags that are newer than the run get their defaults
-        args.resume = run_dir  # the saved value is that of the run's own start
-        saved["args"] = asdict(args)
+        # Flags that are newer than the run get their defaults
+        saved["args"] = asdict(Args(**saved["args"]))
         return saved
     except Exception as error:
         sys.exit(f"--resume {run_dir} is not a run folder of this file: {error!r:.120}")
@@ -437,7 +437,7 @@ def check_resume(args: Args, saved: dict):
     if steps_left <= args.learning_starts:
         message = f"--resume {args.resume}: the replay buffer starts empty, so that the last "
         message += f"{steps_left} steps train nothing (--learning-starts {args.learning_starts})"
-        if args.total_timesteps != saved["total_timesteps"]:
+        if args.total_timesteps != saved["total_timesteps"]:  # extended, but not by enough
             sys.exit(f"{message}; raise --total-timesteps")
         print(message, file=sys.stderr)  # an interrupted run may still reach its end
 
@@ -461,7 +461,7 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     if args.buffer_size > largest_buffer:
         wrong = f"--buffer-size {args.buffer_size} needs more than 8 GiB of memory"
         sys.exit(f"{wrong} for these images; use at most {largest_buffer}")
-    # make_envs() has reset the environments; this wrapper counts from its construction on
+    # make_envs() has already reset envs. This wrapper's counters start at 0 without another reset
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs
 
@@ -473,7 +473,7 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
     run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, name)
     run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
     script = run_dir / Path(__file__).name
-    if script.resolve() != Path(__file__).resolve():  # the copy in the run folder can be run, too
+    if script.resolve() != Path(__file__).resolve():  # equal if the run folder's copy is running
         shutil.copy(__file__, script)
     git = ["git", "-C", Path(__file__).resolve().parent, "describe", "--always", "--dirty"]
     try:
@@ -508,7 +508,8 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
             sync_tensorboard=True,
             config=asdict(args),
         )
-    # purge_step hides what an interrupted run logged after its last checkpoint
+    # A resumed run logs again what was logged after the last checkpoint. TensorBoard hides the
+    # earlier points whose step is purge_step or more.
     writer = SummaryWriter(run_dir, purge_step=global_step + 1)
     writer.add_text("config", f"```\n{json.dumps(record, indent=2)}\n```", global_step)
     return run_dir, record, writer
@@ -516,6 +517,7 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
 
 def open_bar(args: Args, global_step: int) -> tqdm:
     """Progress bar; it is disabled without a terminal, and train() prints lines instead."""
+    # tqdm puts a comma before the postfix
     layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
     bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=None)
     bar.postfix = "no episode yet"
@@ -583,7 +585,7 @@ def train(args: Args, signals=()) -> dict:
         started -= saved["wall_time_s"]
     seed_everything((args.seed + global_step) % 2**32)  # a resumed run draws other numbers
     # Environment i gets the seed env_seed + i. The factor keeps runs with neighbouring --seed apart.
-    env_seed = args.seed * 10_007 % 2**30  # below 2**30; evaluations use 2**30 more
+    env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30, to have seeds of their own
     envs, obs = open_envs(args, env_seed, global_step)
     agent = Agent(obs.shape[1:], envs.single_action_space, args, precision)
     agent = agent.to(device, memory_format=torch.channels_last)
@@ -612,17 +614,17 @@ def train(args: Args, signals=()) -> dict:
     run_dir, record, writer = open_run(args, device, precision, global_step)
 
     eval_frequency = args.eval_frequency or args.total_timesteps
-    # Longest iteration, in steps: checkpoints are written at the end of one
-    log_frequency = min(1000, args.checkpoint_frequency)
+    # In steps. Scalars and checkpoints are written at the end of an iteration
+    longest_iteration = min(1000, args.checkpoint_frequency)
     done = np.zeros(args.num_envs, bool)
-    timings = []  # (steps, seconds) of each iteration
+    timings = []  # (steps, seconds) of each iteration with updates
     saved_step = global_step
     bar = open_bar(args, global_step)
 
     while global_step < args.total_timesteps:
         # An iteration lasts until scalars are logged
         first_step = global_step
-        log_step = next_log_step(first_step, eval_frequency, log_frequency)
+        log_step = next_log_step(first_step, eval_frequency, longest_iteration)
         iteration_started = time.perf_counter()
         episodes = []  # (return, length) of those that end in this iteration
         history = []  # metrics of the updates
@@ -665,12 +667,12 @@ def train(args: Args, signals=()) -> dict:
 
         # Log
         seconds = time.perf_counter() - iteration_started
-        # charts/SPS is that of the iterations with updates. The first two entries are left out: the
-        # last iteration without updates, which is faster, and the first one with them, a warm-up.
-        if not history:
-            timings.clear()
-        timings.append((global_step - first_step, seconds))
-        total_steps, total_seconds = np.sum(timings[2:] or timings, axis=0)
+        # charts/SPS leaves out the iterations without updates, which are faster, and the first
+        # iteration with updates, a warm-up. Until then it is the speed of this iteration.
+        timing = (global_step - first_step, seconds)
+        if history:
+            timings.append(timing)
+        total_steps, total_seconds = np.sum(timings[1:] or [timing], axis=0)
         sps = float(total_steps / total_seconds)
         scalars["charts/epsilon"] = epsilon
         scalars["charts/SPS"] = sps

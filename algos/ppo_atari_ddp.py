@@ -66,7 +66,7 @@ class Args:
         "BreakoutNoFrameskip-v4"  # sticky actions as in the id; a frame skip of 1 becomes 4
     )
     num_envs: int = 8  # parallel environments
-    total_timesteps: int = 10_000_000  # steps of all environments; --resume rescales the schedules
+    total_timesteps: int = 10_000_000  # steps of all environments, without scripted ones
     learning_rate: float = 2.5e-4  # of Adam
     anneal_lr: bool = True  # anneal the learning rate linearly to zero
     num_steps: int = 128  # steps of each environment in a rollout
@@ -90,7 +90,7 @@ class Args:
         may_be_zero = ("seed", "torch_threads", "eval_frequency", "ent_coef", "vf_coef", *fractions)
         for name, value in asdict(self).items():
             flag = f"--{name.replace('_', '-')} {value}"
-            if type(value) not in (int, float):
+            if type(value) not in (int, float):  # text and switches
                 continue
             if value == 0 and name in may_be_zero:
                 continue
@@ -101,8 +101,8 @@ class Args:
                 raise ValueError(f"{flag} must be at most 1")
         batch_size = self.num_envs * self.num_steps
         batch = f"{batch_size} steps (--num-envs {self.num_envs} x --num-steps {self.num_steps})"
-        # 3 steps may be scripted (see FireOnLifeLoss), which nothing learns from. --norm-adv needs 2
-        # others.
+        # The script of FireOnLifeLoss has 3 steps (no-op, FIRE, action 2), from which nothing is
+        # learned. 2 others remain: a variance needs them, and update() repeats them as necessary.
         if self.num_steps < 5:
             raise ValueError(f"--num-steps {self.num_steps} must be at least 5 (FIRE may take 3)")
         if batch_size > self.total_timesteps:
@@ -121,8 +121,8 @@ class Args:
             nearest = min(divisors, key=lambda n: abs(n - self.num_minibatches))
             raise ValueError(f"{wrong} into equal parts of at least 2. Try {nearest}")
         if self.fire_on_life_loss and not self.terminal_on_life_loss:
-            # The step that loses a life must be terminal. Otherwise it would bootstrap from the
-            # scripted step after it, whose value the critic never learns.
+            # After a lost life FireOnLifeLoss chooses the actions, and nothing is learned from these
+            # steps. The step before them would bootstrap from values that are never trained.
             raise ValueError("--no-terminal-on-life-loss requires --no-fire-on-life-loss")
 
 
@@ -141,7 +141,7 @@ class FireOnLifeLoss(gym.vector.VectorWrapper):
     def reset(self, **kwargs):
         # Steps of the script still to play. The reset serves as the no-op: FIRE and action 2 remain
         self.steps_left = np.full(self.num_envs, max(self.script_length - 1, 0))
-        self.lives = np.zeros(self.num_envs)  # before the step; 0 at a start, so that none is lost
+        self.lives = np.zeros(self.num_envs)  # before the next step; 0 at the start of a game
         return self.env.reset(**kwargs)
 
     def step(self, action):
@@ -200,7 +200,8 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None, **options):
     its action is ignored, and it belongs to no episode. The observation before it is the
     episode's true last one. `options` are keyword arguments of AtariVectorEnv.
     """
-    game = dict(gym.spec(args.env_id).kwargs)  # AtariVectorEnv takes the same: ROM, frame skip, ...
+    # The id's arguments are those of AtariVectorEnv: game (its ROM), frameskip, sticky actions, ...
+    game = dict(gym.spec(args.env_id).kwargs)
     if "game" not in game:
         raise ValueError("not an Atari game; use ppo_pixels.py for images of other environments")
     if not isinstance(game["frameskip"], int):
@@ -219,6 +220,7 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None, **options):
     # AtariVectorEnv steps all games itself, so that wrappers of single environments do not apply.
     if video_dir is not None:
         colour = {"grayscale": False, "stack_num": 1, "img_height": 210, "img_width": 160}
+        # The script of FireOnLifeLoss is played in these environments, too
         colour_envs, _ = make_envs(args, min(3, num_envs), seed, **colour)
         envs = RecordVideos(envs, colour_envs, video_dir)
     obs, _ = envs.reset(seed=seed)  # (num_envs, 4, 84, 84) uint8 without options
@@ -300,7 +302,7 @@ class Agent(nn.Module):
 
     def features(self, obs):
         """obs (n, 4, 84, 84) uint8 -> (n, 512) float32."""
-        dtype = torch.bfloat16 if self.bfloat16 else self.actor.weight.dtype
+        dtype = torch.bfloat16 if self.bfloat16 else torch.float32
         # channels_last before the cast, while a pixel is a byte: 22 % more steps/s in float32
         x = obs.contiguous(memory_format=torch.channels_last).to(dtype).div_(255)
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bfloat16):
@@ -332,7 +334,8 @@ class Agent(nn.Module):
 
 def compute_gae(rewards, values, terminateds, dones, gamma, gae_lambda):
     """Advantages (T, N) of arXiv:1506.02438 eq. 16, from values (T + 1, N) and the rest (T, N)."""
-    # A terminal state is worth nothing, a truncated one its value. The recursion stops at both.
+    # values[t + 1] is that of the true next state, also where an episode ends (see make_envs). A
+    # terminal state is worth nothing, a truncated one its value. The recursion stops at both.
     next_values = values[1:] * (1 - terminateds)
     deltas = rewards + gamma * next_values - values[:-1]
     decay = gamma * gae_lambda * (1 - dones)
@@ -392,7 +395,8 @@ def update(agent: Agent, optimizer, args: Args, batch: dict, loss_fn=ppo_loss) -
         order = torch.randperm(num_samples)
         order = order[torch.arange(args.num_envs * args.num_steps) % num_samples]
         for indices in order.to(batch["obs"].device).chunk(args.num_minibatches):
-            minibatch = {name: tensor[indices] for name, tensor in batch.items()}
+            # index_select copies whole images, tensor[indices] one byte after the other
+            minibatch = {name: tensor.index_select(0, indices) for name, tensor in batch.items()}
             loss, metrics = loss_fn(agent, args, **minibatch)
             optimizer.zero_grad()
             loss.backward()
@@ -411,7 +415,7 @@ def update(agent: Agent, optimizer, args: Args, batch: dict, loss_fn=ppo_loss) -
 
 
 def check_finite(agent: Agent, scalars: dict, global_step, saved_step, run_dir):
-    """Exit if there is a NaN or an infinity. Rewards and images are integers."""
+    """Exit if a loss or a weight is NaN or infinite. Images and rewards, integers, never are."""
     sums = [weight.detach().sum() for weight in agent.parameters()]  # NaN if an element is NaN
     numbers = {
         "losses": torch.tensor(list(scalars.values())),
@@ -475,9 +479,8 @@ def load_checkpoint(run_dir: str) -> dict:
         file_format = saved.get("format", 1)  # checkpoints without the number are of format 1
         if file_format != CHECKPOINT_FORMAT:
             raise ValueError(f"format {file_format}; this file reads format {CHECKPOINT_FORMAT}")
-        args = Args(**saved["args"])  # flags that are newer than the run get their defaults
-        args.resume = run_dir  # the saved value is that of the run's own start
-        saved["args"] = asdict(args)
+        # Flags that are newer than the run get their defaults
+        saved["args"] = asdict(Args(**saved["args"]))
         return saved
     except Exception as error:
         sys.exit(f"--resume {run_dir} is not a run folder of this file: {error!r:.120}")
@@ -500,7 +503,7 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         envs, obs = make_envs(args, args.num_envs, env_seed + global_step)
     except (gym.error.Error, ImportError, ValueError) as error:
         sys.exit(f"--env-id {args.env_id}: {error}")
-    # make_envs() has reset the environments; this wrapper counts from its construction on
+    # make_envs() has already reset envs. This wrapper's counters start at 0 without another reset
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs
 
@@ -512,7 +515,7 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
     run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, name)
     run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
     script = run_dir / Path(__file__).name
-    if script.resolve() != Path(__file__).resolve():  # the copy in the run folder can be run, too
+    if script.resolve() != Path(__file__).resolve():  # equal if the run folder's copy is running
         shutil.copy(__file__, script)
     git = ["git", "-C", Path(__file__).resolve().parent, "describe", "--always", "--dirty"]
     try:
@@ -548,7 +551,8 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
             sync_tensorboard=True,
             config=asdict(args),
         )
-    # purge_step hides what an interrupted run logged after its last checkpoint
+    # A resumed run logs again what was logged after the last checkpoint. TensorBoard hides the
+    # earlier points whose step is purge_step or more.
     writer = SummaryWriter(run_dir, purge_step=global_step + 1)
     writer.add_text("config", f"```\n{json.dumps(record, indent=2)}\n```", global_step)
     return run_dir, record, writer
@@ -556,6 +560,7 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
 
 def open_bar(args: Args, global_step: int) -> tqdm:
     """Progress bar; it is disabled without a terminal, and train() prints lines instead."""
+    # tqdm puts a comma before the postfix
     layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
     hide = RANK > 0 or None  # DDP: None shows the bar on a terminal
     bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=hide)
@@ -629,7 +634,7 @@ def train(args: Args, signals=()) -> dict:
         started -= saved["wall_time_s"]
     seed_everything((args.seed + global_step) % 2**32)  # a resumed run draws other numbers
     # Environment i gets the seed env_seed + i. The factor keeps runs with neighbouring --seed apart.
-    env_seed = args.seed * 10_007 % 2**30  # below 2**30; evaluations use 2**30 more
+    env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30, to have seeds of their own
     envs, next_obs = open_envs(args, env_seed, global_step)
     agent = Agent(envs.single_action_space, args, precision)
     agent = agent.to(device, memory_format=torch.channels_last)
@@ -749,7 +754,7 @@ def train(args: Args, signals=()) -> dict:
 
         # Evaluate
         finished = global_step >= args.total_timesteps
-        every = args.eval_frequency or args.total_timesteps
+        every = args.eval_frequency or args.total_timesteps  # 0 evaluates at the end only
         if finished or global_step // every > first_step // every:
             bar.set_description_str("evaluation ")
             video_dir = run_dir / f"videos/step-{global_step}" if args.capture_video else None

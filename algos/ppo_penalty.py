@@ -48,7 +48,7 @@ except ImportError:  # no wheel for this platform: Gymnasium steps the environme
 #   WRAPPERS = (partial(gym.wrappers.TransformReward, func=lambda reward: 0.1 * reward),)
 #   ENV_KWARGS = {"g": 9.81}
 # EnvPool takes neither: with any of them Gymnasium steps the environments, in training as in
-# evaluation. Run the unchanged baseline with --env-backend gymnasium, too.
+# evaluation. For a fair comparison, run the baseline with --env-backend gymnasium as well.
 WRAPPERS = ()
 ENV_KWARGS = {}
 
@@ -75,7 +75,7 @@ class Args:
     env_id: str = "BipedalWalker-v3"  # Gymnasium or EnvPool id with Box observations and actions
     env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"  # for training
     num_envs: int = 64  # parallel environments
-    total_timesteps: int = 1_000_000  # steps of all environments; --resume rescales the schedules
+    total_timesteps: int = 1_000_000  # steps of all environments
     learning_rate: float = 5e-4  # of Adam
     anneal_lr: bool = True  # anneal the learning rate linearly to zero
     num_steps: int = 32  # steps of each environment in a rollout
@@ -105,7 +105,7 @@ class Args:
         fractions += ("beta_decay",)  # Penalty: at most 1, and not 0
         for name, value in asdict(self).items():
             flag = f"--{name.replace('_', '-')} {value}"
-            if type(value) not in (int, float):
+            if type(value) not in (int, float):  # text and switches
                 continue
             if value == 0 and name in may_be_zero:
                 continue
@@ -116,7 +116,8 @@ class Args:
                 raise ValueError(f"{flag} must be at most 1")
         batch_size = self.num_envs * self.num_steps
         batch = f"{batch_size} steps (--num-envs {self.num_envs} x --num-steps {self.num_steps})"
-        if self.num_steps < 2:  # with 1, all could be autoreset steps, see make_envs
+        # In one step all environments could be resetting (see make_envs): no sample would remain
+        if self.num_steps < 2:
             raise ValueError(f"--num-steps {self.num_steps} must be at least 2")
         if batch_size > self.total_timesteps:
             total = f"--total-timesteps {self.total_timesteps}"
@@ -295,7 +296,8 @@ class Agent(nn.Module):
 
 def compute_gae(rewards, values, terminateds, dones, gamma, gae_lambda):
     """Advantages (T, N) of arXiv:1506.02438 eq. 16, from values (T + 1, N) and the rest (T, N)."""
-    # A terminal state is worth nothing, a truncated one its value. The recursion stops at both.
+    # values[t + 1] is that of the true next state, also where an episode ends (see make_envs). A
+    # terminal state is worth nothing, a truncated one its value. The recursion stops at both.
     next_values = values[1:] * (1 - terminateds)
     deltas = rewards + gamma * next_values - values[:-1]
     decay = gamma * gae_lambda * (1 - dones)
@@ -350,7 +352,7 @@ def update(agent: Agent, optimizer, args: Args, batch: dict, loss_fn=ppo_loss) -
         order = torch.randperm(num_samples)
         order = order[torch.arange(args.num_envs * args.num_steps) % num_samples]
         for indices in order.to(batch["x"].device).chunk(args.num_minibatches):
-            minibatch = {name: tensor[indices] for name, tensor in batch.items()}
+            minibatch = {name: tensor.index_select(0, indices) for name, tensor in batch.items()}
             loss, metrics = loss_fn(agent, args, **minibatch)
             loss += agent.beta * agent.get_kl(old, minibatch["x"])  # Penalty: PPO eq. 8
             optimizer.zero_grad()
@@ -383,8 +385,8 @@ def check_finite(agent: Agent, obs, rewards, scalars: dict, global_step, saved_s
         if not is_finite.all():
             where = name
             if name in ("observations", "rewards"):
-                _, env, *_ = (~is_finite).nonzero()[0]
-                where = f"{name} of environment {env}"
+                first = (~is_finite).nonzero()[0]  # its indices: step, environment, ...
+                where = f"{name} of environment {first[1]}"
             checkpoint = f"the last checkpoint in {run_dir} is at step {saved_step}"
             if saved_step == 0:
                 checkpoint = f"{run_dir} has no checkpoint yet"
@@ -430,9 +432,8 @@ def load_checkpoint(run_dir: str) -> dict:
         file_format = saved.get("format", 1)  # checkpoints without the number are of format 1
         if file_format != CHECKPOINT_FORMAT:
             raise ValueError(f"format {file_format}; this file reads format {CHECKPOINT_FORMAT}")
-        args = Args(**saved["args"])  # flags that are newer than the run get their defaults
-        args.resume = run_dir  # the saved value is that of the run's own start
-        saved["args"] = asdict(args)
+        # Flags that are newer than the run get their defaults
+        saved["args"] = asdict(Args(**saved["args"]))
         return saved
     except Exception as error:
         sys.exit(f"--resume {run_dir} is not a run folder of this file: {error!r:.120}")
@@ -472,7 +473,7 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     action_space = envs.single_action_space
     if not isinstance(action_space, gym.spaces.Box):
         sys.exit(f"--env-id {args.env_id}: {action_space} actions; ppo.py takes Discrete ones")
-    # make_envs() has reset the environments; this wrapper counts from its construction on
+    # make_envs() has already reset envs. This wrapper's counters start at 0 without another reset
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs, eval_backend
 
@@ -484,7 +485,7 @@ def open_run(args: Args, device: str, global_step: int):
     run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, name)
     run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
     script = run_dir / Path(__file__).name
-    if script.resolve() != Path(__file__).resolve():  # the copy in the run folder can be run, too
+    if script.resolve() != Path(__file__).resolve():  # equal if the run folder's copy is running
         shutil.copy(__file__, script)
     git = ["git", "-C", Path(__file__).resolve().parent, "describe", "--always", "--dirty"]
     try:
@@ -519,7 +520,8 @@ def open_run(args: Args, device: str, global_step: int):
             sync_tensorboard=True,
             config=asdict(args),
         )
-    # purge_step hides what an interrupted run logged after its last checkpoint
+    # A resumed run logs again what was logged after the last checkpoint. TensorBoard hides the
+    # earlier points whose step is purge_step or more.
     writer = SummaryWriter(run_dir, purge_step=global_step + 1)
     writer.add_text("config", f"```\n{json.dumps(record, indent=2)}\n```", global_step)
     return run_dir, record, writer
@@ -527,6 +529,7 @@ def open_run(args: Args, device: str, global_step: int):
 
 def open_bar(args: Args, global_step: int) -> tqdm:
     """Progress bar; it is disabled without a terminal, and train() prints lines instead."""
+    # tqdm puts a comma before the postfix
     layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
     bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=None)
     bar.postfix = "no episode yet"
@@ -579,7 +582,7 @@ def train(args: Args, signals=()) -> dict:
         started -= saved["wall_time_s"]
     seed_everything((args.seed + global_step) % 2**32)  # a resumed run draws other numbers
     # Environment i gets the seed env_seed + i. The factor keeps runs with neighbouring --seed apart.
-    env_seed = args.seed * 10_007 % 2**30  # below 2**30; evaluations use 2**30 more
+    env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30, to have seeds of their own
     envs, next_obs, eval_backend = open_envs(args, env_seed, global_step)
     agent = Agent(next_obs.shape[1], envs.single_action_space, args).to(device)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
@@ -671,7 +674,7 @@ def train(args: Args, signals=()) -> dict:
             "old_value": values[:-1][b_valid],
         }
         scalars = update(agent, optimizer, args, batch, loss_fn)
-        agent.obs_rms.update(obs[:-1][b_valid])  # last, so that rollout and update see the same x
+        agent.obs_rms.update(obs[:-1][b_valid])  # the next rollout is the first to use them
         check_finite(agent, obs, rewards, scalars, global_step, saved_step, run_dir)
 
         # Log
@@ -696,7 +699,7 @@ def train(args: Args, signals=()) -> dict:
 
         # Evaluate
         finished = global_step >= args.total_timesteps
-        every = args.eval_frequency or args.total_timesteps
+        every = args.eval_frequency or args.total_timesteps  # 0 evaluates at the end only
         if finished or global_step // every > first_step // every:
             bar.set_description_str("evaluation ")
             video_dir = run_dir / f"videos/step-{global_step}" if args.capture_video else None

@@ -67,7 +67,7 @@ class Args:
     compile: bool = False  # torch.compile policy, advantages and loss; CUDA graphs on a GPU
     env_id: str = "CartPole-v1"  # Gymnasium id with Discrete actions that shows or renders images
     num_envs: int = 16  # parallel environments
-    total_timesteps: int = 100_000  # steps of all environments; --resume rescales the schedules
+    total_timesteps: int = 100_000  # steps of all environments
     learning_rate: float = 5e-4  # of Adam
     anneal_lr: bool = True  # anneal the learning rate linearly to zero
     num_steps: int = 128  # steps of each environment in a rollout
@@ -89,7 +89,7 @@ class Args:
         may_be_zero = ("seed", "torch_threads", "eval_frequency", "ent_coef", "vf_coef", *fractions)
         for name, value in asdict(self).items():
             flag = f"--{name.replace('_', '-')} {value}"
-            if type(value) not in (int, float):
+            if type(value) not in (int, float):  # text and switches
                 continue
             if value == 0 and name in may_be_zero:
                 continue
@@ -100,7 +100,8 @@ class Args:
                 raise ValueError(f"{flag} must be at most 1")
         batch_size = self.num_envs * self.num_steps
         batch = f"{batch_size} steps (--num-envs {self.num_envs} x --num-steps {self.num_steps})"
-        if self.num_steps < 2:  # with 1, all could be autoreset steps, see make_envs
+        # In one step all environments could be resetting (see make_envs): no sample would remain
+        if self.num_steps < 2:
             raise ValueError(f"--num-steps {self.num_steps} must be at least 2")
         if batch_size > self.total_timesteps:
             total = f"--total-timesteps {self.total_timesteps}"
@@ -226,7 +227,7 @@ class Agent(nn.Module):
 
     def features(self, obs):
         """obs (n, frames, height, width) uint8 -> (n, 512) float32."""
-        dtype = torch.bfloat16 if self.bfloat16 else self.actor.weight.dtype
+        dtype = torch.bfloat16 if self.bfloat16 else torch.float32
         # channels_last before the cast, while a pixel is a byte: 22 % more steps/s in float32
         x = obs.contiguous(memory_format=torch.channels_last).to(dtype).div_(255)
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bfloat16):
@@ -251,7 +252,8 @@ class Agent(nn.Module):
 
 def compute_gae(rewards, values, terminateds, dones, gamma, gae_lambda):
     """Advantages (T, N) of arXiv:1506.02438 eq. 16, from values (T + 1, N) and the rest (T, N)."""
-    # A terminal state is worth nothing, a truncated one its value. The recursion stops at both.
+    # values[t + 1] is that of the true next state, also where an episode ends (see make_envs). A
+    # terminal state is worth nothing, a truncated one its value. The recursion stops at both.
     next_values = values[1:] * (1 - terminateds)
     deltas = rewards + gamma * next_values - values[:-1]
     decay = gamma * gae_lambda * (1 - dones)
@@ -304,7 +306,8 @@ def update(agent: Agent, optimizer, args: Args, batch: dict, loss_fn=ppo_loss) -
         order = torch.randperm(num_samples)
         order = order[torch.arange(args.num_envs * args.num_steps) % num_samples]
         for indices in order.to(batch["obs"].device).chunk(args.num_minibatches):
-            minibatch = {name: tensor[indices] for name, tensor in batch.items()}
+            # index_select copies whole images, tensor[indices] one byte after the other
+            minibatch = {name: tensor.index_select(0, indices) for name, tensor in batch.items()}
             loss, metrics = loss_fn(agent, args, **minibatch)
             optimizer.zero_grad()
             loss.backward()
@@ -378,9 +381,8 @@ def load_checkpoint(run_dir: str) -> dict:
         file_format = saved.get("format", 1)  # checkpoints without the number are of format 1
         if file_format != CHECKPOINT_FORMAT:
             raise ValueError(f"format {file_format}; this file reads format {CHECKPOINT_FORMAT}")
-        args = Args(**saved["args"])  # flags that are newer than the run get their defaults
-        args.resume = run_dir  # the saved value is that of the run's own start
-        saved["args"] = asdict(args)
+        # Flags that are newer than the run get their defaults
+        saved["args"] = asdict(Args(**saved["args"]))
         return saved
     except Exception as error:
         sys.exit(f"--resume {run_dir} is not a run folder of this file: {error!r:.120}")
@@ -415,7 +417,7 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         memory = f"{gibibytes:.0f} GiB of images; at most 8 are allowed"
         rollout = f"--num-envs {args.num_envs} x --num-steps {args.num_steps}"
         sys.exit(f"A rollout of {rollout} has {memory}. Lower --num-envs or --num-steps")
-    # make_envs() has reset the environments; this wrapper counts from its construction on
+    # make_envs() has already reset envs. This wrapper's counters start at 0 without another reset
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs
 
@@ -427,7 +429,7 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
     run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, name)
     run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
     script = run_dir / Path(__file__).name
-    if script.resolve() != Path(__file__).resolve():  # the copy in the run folder can be run, too
+    if script.resolve() != Path(__file__).resolve():  # equal if the run folder's copy is running
         shutil.copy(__file__, script)
     git = ["git", "-C", Path(__file__).resolve().parent, "describe", "--always", "--dirty"]
     try:
@@ -462,7 +464,8 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
             sync_tensorboard=True,
             config=asdict(args),
         )
-    # purge_step hides what an interrupted run logged after its last checkpoint
+    # A resumed run logs again what was logged after the last checkpoint. TensorBoard hides the
+    # earlier points whose step is purge_step or more.
     writer = SummaryWriter(run_dir, purge_step=global_step + 1)
     writer.add_text("config", f"```\n{json.dumps(record, indent=2)}\n```", global_step)
     return run_dir, record, writer
@@ -470,6 +473,7 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
 
 def open_bar(args: Args, global_step: int) -> tqdm:
     """Progress bar; it is disabled without a terminal, and train() prints lines instead."""
+    # tqdm puts a comma before the postfix
     layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
     bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=None)
     bar.postfix = "no episode yet"
@@ -537,7 +541,7 @@ def train(args: Args, signals=()) -> dict:
         started -= saved["wall_time_s"]
     seed_everything((args.seed + global_step) % 2**32)  # a resumed run draws other numbers
     # Environment i gets the seed env_seed + i. The factor keeps runs with neighbouring --seed apart.
-    env_seed = args.seed * 10_007 % 2**30  # below 2**30; evaluations use 2**30 more
+    env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30, to have seeds of their own
     envs, next_obs = open_envs(args, env_seed, global_step)
     agent = Agent(next_obs.shape[1:], envs.single_action_space, args, precision)
     agent = agent.to(device, memory_format=torch.channels_last)
@@ -651,7 +655,7 @@ def train(args: Args, signals=()) -> dict:
 
         # Evaluate
         finished = global_step >= args.total_timesteps
-        every = args.eval_frequency or args.total_timesteps
+        every = args.eval_frequency or args.total_timesteps  # 0 evaluates at the end only
         if finished or global_step // every > first_step // every:
             bar.set_description_str("evaluation ")
             video_dir = run_dir / f"videos/step-{global_step}" if args.capture_video else None

@@ -52,7 +52,7 @@ except ImportError:  # no wheel for this platform: Gymnasium steps the environme
 #   WRAPPERS = (partial(gym.wrappers.TransformReward, func=lambda reward: 0.1 * reward),)
 #   ENV_KWARGS = {"g": 9.81}
 # EnvPool takes neither: with any of them Gymnasium steps the environments, in training as in
-# evaluation. Run the unchanged baseline with --env-backend gymnasium, too.
+# evaluation. For a fair comparison, run the baseline with --env-backend gymnasium as well.
 WRAPPERS = ()
 ENV_KWARGS = {}
 
@@ -79,7 +79,7 @@ class Args:
     env_id: str = "MountainCarContinuous-v0"  # RND: Box observations, Box or Discrete actions
     env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"  # for training
     num_envs: int = 64  # parallel environments
-    total_timesteps: int = 1_000_000  # steps of all environments; --resume rescales the schedules
+    total_timesteps: int = 1_000_000  # steps of all environments
     learning_rate: float = 5e-4  # of Adam
     anneal_lr: bool = True  # anneal the learning rate linearly to zero
     num_steps: int = 32  # steps of each environment in a rollout
@@ -100,7 +100,7 @@ class Args:
     max_grad_norm: float = 0.5  # gradients are clipped to this norm
     int_gamma: float = 0.99  # RND: discount factor of the intrinsic reward
     rnd_scale: float = 3.0  # RND: scale of the initial weights and biases in its first layers
-    int_coef: float = 1.0  # RND: weight of the intrinsic reward's advantage; 0 ignores it
+    int_coef: float = 1.0  # RND: weight of the intrinsic advantage; at 0 its networks still train
     ext_coef: float = 2.0  # RND: weight of the reward's advantage
     target_kl: float | None = None  # stop an update once the approximate KL exceeds this
 
@@ -110,7 +110,7 @@ class Args:
         may_be_zero += ("int_gamma", "int_coef", "ext_coef")  # RND: 0 is allowed
         for name, value in asdict(self).items():
             flag = f"--{name.replace('_', '-')} {value}"
-            if type(value) not in (int, float):
+            if type(value) not in (int, float):  # text and switches
                 continue
             if value == 0 and name in may_be_zero:
                 continue
@@ -119,11 +119,12 @@ class Args:
                 raise ValueError(f"{flag} must be {least} and below 2**32")
             if name in fractions and value > 1:
                 raise ValueError(f"{flag} must be at most 1")
-            if name == "int_gamma" and value > 0.9999:  # RND: the sum of 10,000 steps
+            if name == "int_gamma" and value > 0.9999:  # RND: a return is up to 10,000 rewards
                 raise ValueError(f"{flag} must be at most 0.9999, as intrinsic returns never end")
         batch_size = self.num_envs * self.num_steps
         batch = f"{batch_size} steps (--num-envs {self.num_envs} x --num-steps {self.num_steps})"
-        if self.num_steps < 2:  # with 1, all could be autoreset steps, see make_envs
+        # In one step all environments could be resetting (see make_envs): no sample would remain
+        if self.num_steps < 2:
             raise ValueError(f"--num-steps {self.num_steps} must be at least 2")
         if batch_size > self.total_timesteps:
             total = f"--total-timesteps {self.total_timesteps}"
@@ -251,7 +252,7 @@ class Agent(nn.Module):
         self.discrete = isinstance(action_space, gym.spaces.Discrete)  # RND: otherwise a Box
         if self.discrete:
             self.action_dim = int(action_space.n)  # outputs of the policy network, the logits
-            action_space = gym.spaces.Box(-1, 1)  # a placeholder: nothing is clipped to it
+            action_space = gym.spaces.Box(-1, 1)  # for action_low and action_high, not used then
         self.actor_mean = self.mlp(obs_dim, self.action_dim, std=0.01)
         self.critic = self.mlp(obs_dim, 1, std=1.0)
         logstd = torch.full([self.action_dim], args.init_std).log()
@@ -261,13 +262,14 @@ class Agent(nn.Module):
         self.int_critic = self.mlp(obs_dim, 1, std=1.0)  # RND: of the intrinsic returns
         self.random_net = self.mlp(obs_dim, 64, std=2**0.5).requires_grad_(False)  # RND: untrained
         self.predictor = self.mlp(obs_dim, 64, std=2**0.5)  # RND: trained to equal random_net
-        # RND: for any obs_dim the inputs of the first layer's units have a standard deviation of
-        # rnd_scale * 2**0.5, where 2**0.5 is layer_init's gain. Biases spread where a tanh bends.
+        # RND: the first layer is initialised by hand, so that the error grows quickly away from the
+        # states that were visited. With standardised inputs W x has a standard deviation of
+        # rnd_scale * 2**0.5, whatever obs_dim is, and the biases move the bends of the tanhs apart.
         for net in (self.random_net, self.predictor):
             weight_std = args.rnd_scale * (2 / obs_dim) ** 0.5
             nn.init.normal_(net[0].weight, std=weight_std)
             nn.init.uniform_(net[0].bias, -args.rnd_scale, args.rnd_scale)
-        self.seen_rms = RunningMeanStd(obs_dim)  # RND: of next observations, their inputs
+        self.seen_rms = RunningMeanStd(obs_dim)  # RND: of next observations, see normalize_next
         self.bonus_rms = RunningMeanStd()  # RND: of the discounted intrinsic returns
         self.register_buffer("action_low", torch.from_numpy(action_space.low))
         self.register_buffer("action_high", torch.from_numpy(action_space.high))
@@ -325,8 +327,8 @@ class Agent(nn.Module):
     def normalize_next(self, next_obs):  # RND: section 2.4
         """Raw next observations (T, N, obs_dim) to the input of RND's networks, called next_x.
 
-        They first update statistics of their own. Those of x change after the update, since the
-        policy has acted on them.
+        next_obs first updates seen_rms. (obs_rms, in contrast, may change only after PPO's update,
+        which has to see the x that the policy acted on.)
         """
         self.seen_rms.update(next_obs.flatten(0, 1))
         std = (self.seen_rms.var + 1e-8).sqrt()
@@ -361,7 +363,8 @@ class Agent(nn.Module):
 
 def compute_gae(rewards, values, terminateds, dones, gamma, gae_lambda):
     """Advantages (T, N) of arXiv:1506.02438 eq. 16, from values (T + 1, N) and the rest (T, N)."""
-    # A terminal state is worth nothing, a truncated one its value. The recursion stops at both.
+    # values[t + 1] is that of the true next state, also where an episode ends (see make_envs). A
+    # terminal state is worth nothing, a truncated one its value. The recursion stops at both.
     next_values = values[1:] * (1 - terminateds)
     deltas = rewards + gamma * next_values - values[:-1]
     decay = gamma * gae_lambda * (1 - dones)
@@ -377,9 +380,9 @@ def intrinsic_gae(agent: Agent, args: Args, x, rewards, valid):  # RND: section 
     The end of an episode is no loss: what is still unknown can be discovered in the next one.
     """
     values = agent.int_critic(x).squeeze(-1)
-    # No update learns from autoreset steps, and so the critic never learns the value of an
-    # episode's last observation. One step later the next episode begins: its first value is used,
-    # discounted. At the very end of a rollout there is none yet.
+    # In an autoreset step t, obs[t] is the old episode's last observation, on which the critic is
+    # never trained, and obs[t + 1] the new episode's first. The step before bootstraps from obs[t].
+    # So the autoreset step counts as one without reward: V(obs[t]) = int_gamma * V(obs[t + 1]).
     autoreset = ~valid
     values[:-1][autoreset] = args.int_gamma * values[1:][autoreset]
     no_ends = torch.zeros_like(rewards)  # no step counts as terminated or done
@@ -449,7 +452,7 @@ def update(agent: Agent, optimizer, args: Args, batch: dict, loss_fn=ppo_loss) -
         order = torch.randperm(num_samples)
         order = order[torch.arange(args.num_envs * args.num_steps) % num_samples]
         for indices in order.to(batch["x"].device).chunk(args.num_minibatches):
-            minibatch = {name: tensor[indices] for name, tensor in batch.items()}
+            minibatch = {name: tensor.index_select(0, indices) for name, tensor in batch.items()}
             loss, metrics = loss_fn(agent, args, **minibatch)
             optimizer.zero_grad()
             loss.backward()
@@ -476,8 +479,8 @@ def check_finite(agent: Agent, obs, rewards, scalars: dict, global_step, saved_s
         if not is_finite.all():
             where = name
             if name in ("observations", "rewards"):
-                _, env, *_ = (~is_finite).nonzero()[0]
-                where = f"{name} of environment {env}"
+                first = (~is_finite).nonzero()[0]  # its indices: step, environment, ...
+                where = f"{name} of environment {first[1]}"
             checkpoint = f"the last checkpoint in {run_dir} is at step {saved_step}"
             if saved_step == 0:
                 checkpoint = f"{run_dir} has no checkpoint yet"
@@ -523,9 +526,8 @@ def load_checkpoint(run_dir: str) -> dict:
         file_format = saved.get("format", 1)  # checkpoints without the number are of format 1
         if file_format != CHECKPOINT_FORMAT:
             raise ValueError(f"format {file_format}; this file reads format {CHECKPOINT_FORMAT}")
-        args = Args(**saved["args"])  # flags that are newer than the run get their defaults
-        args.resume = run_dir  # the saved value is that of the run's own start
-        saved["args"] = asdict(args)
+        # Flags that are newer than the run get their defaults
+        saved["args"] = asdict(Args(**saved["args"]))
         return saved
     except Exception as error:
         sys.exit(f"--resume {run_dir} is not a run folder of this file: {error!r:.120}")
@@ -568,7 +570,7 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     if not is_discrete and not isinstance(action_space, gym.spaces.Box):
         wanted = "this file takes a Box or Discrete(n) with start=0"
         sys.exit(f"--env-id {args.env_id}: {action_space} actions; {wanted}")
-    # make_envs() has reset the environments; this wrapper counts from its construction on
+    # make_envs() has already reset envs. This wrapper's counters start at 0 without another reset
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs, eval_backend
 
@@ -580,7 +582,7 @@ def open_run(args: Args, device: str, global_step: int):
     run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, name)
     run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
     script = run_dir / Path(__file__).name
-    if script.resolve() != Path(__file__).resolve():  # the copy in the run folder can be run, too
+    if script.resolve() != Path(__file__).resolve():  # equal if the run folder's copy is running
         shutil.copy(__file__, script)
     git = ["git", "-C", Path(__file__).resolve().parent, "describe", "--always", "--dirty"]
     try:
@@ -615,7 +617,8 @@ def open_run(args: Args, device: str, global_step: int):
             sync_tensorboard=True,
             config=asdict(args),
         )
-    # purge_step hides what an interrupted run logged after its last checkpoint
+    # A resumed run logs again what was logged after the last checkpoint. TensorBoard hides the
+    # earlier points whose step is purge_step or more.
     writer = SummaryWriter(run_dir, purge_step=global_step + 1)
     writer.add_text("config", f"```\n{json.dumps(record, indent=2)}\n```", global_step)
     return run_dir, record, writer
@@ -623,6 +626,7 @@ def open_run(args: Args, device: str, global_step: int):
 
 def open_bar(args: Args, global_step: int) -> tqdm:
     """Progress bar; it is disabled without a terminal, and train() prints lines instead."""
+    # tqdm puts a comma before the postfix
     layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
     bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=None)
     bar.postfix = "no episode yet"
@@ -675,7 +679,7 @@ def train(args: Args, signals=()) -> dict:
         started -= saved["wall_time_s"]
     seed_everything((args.seed + global_step) % 2**32)  # a resumed run draws other numbers
     # Environment i gets the seed env_seed + i. The factor keeps runs with neighbouring --seed apart.
-    env_seed = args.seed * 10_007 % 2**30  # below 2**30; evaluations use 2**30 more
+    env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30, to have seeds of their own
     envs, next_obs, eval_backend = open_envs(args, env_seed, global_step)
     agent = Agent(next_obs.shape[1], envs.single_action_space, args).to(device)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
@@ -705,7 +709,7 @@ def train(args: Args, signals=()) -> dict:
 
     done = np.zeros(args.num_envs, bool)
     discounted_return = np.zeros(args.num_envs)  # of the episode so far; it scales rewards
-    int_return = agent.bonus_rms.mean.repeat(args.num_envs)  # RND: 0; in a resumed run the mean
+    int_return = agent.bonus_rms.mean.repeat(args.num_envs)  # RND: 0; if resumed, a mean return
     seconds_per_step = []  # of each iteration
     saved_step = global_step
     bar = open_bar(args, global_step)
@@ -776,7 +780,7 @@ def train(args: Args, signals=()) -> dict:
             "int_target": int_targets[b_valid],  # RND: for the intrinsic critic
         }
         scalars = update(agent, optimizer, args, batch, loss_fn)
-        agent.obs_rms.update(obs[:-1][b_valid])  # last, so that rollout and update see the same x
+        agent.obs_rms.update(obs[:-1][b_valid])  # the next rollout is the first to use them
         check_finite(agent, obs, rewards, scalars, global_step, saved_step, run_dir)
 
         # Log
@@ -801,7 +805,7 @@ def train(args: Args, signals=()) -> dict:
 
         # Evaluate
         finished = global_step >= args.total_timesteps
-        every = args.eval_frequency or args.total_timesteps
+        every = args.eval_frequency or args.total_timesteps  # 0 evaluates at the end only
         if finished or global_step // every > first_step // every:
             bar.set_description_str("evaluation ")
             video_dir = run_dir / f"videos/step-{global_step}" if args.capture_video else None

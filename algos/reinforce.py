@@ -58,7 +58,7 @@ except ImportError:  # no wheel for this platform: Gymnasium steps the environme
 #   WRAPPERS = (partial(gym.wrappers.TransformReward, func=lambda reward: 0.1 * reward),)
 #   ENV_KWARGS = {"g": 9.81}
 # EnvPool takes neither: with any of them Gymnasium steps the environments, in training as in
-# evaluation. Run the unchanged baseline with --env-backend gymnasium, too.
+# evaluation. For a fair comparison, run the baseline with --env-backend gymnasium as well.
 WRAPPERS = ()
 ENV_KWARGS = {}
 
@@ -92,7 +92,7 @@ class Args:
         may_be_zero = ("seed", "eval_frequency", "gamma")
         for name, value in asdict(self).items():
             flag = f"--{name.replace('_', '-')} {value}"
-            if type(value) not in (int, float):
+            if type(value) not in (int, float):  # text and switches
                 continue
             if value == 0 and name in may_be_zero:
                 continue
@@ -279,8 +279,8 @@ def check_finite(agent: Agent, obs, rewards, scalars: dict, global_step, saved_s
         if not is_finite.all():
             where = name
             if name in ("observations", "rewards"):
-                _, env, *_ = (~is_finite).nonzero()[0]
-                where = f"{name} of environment {env}"
+                first = (~is_finite).nonzero()[0]  # its indices: step, environment, ...
+                where = f"{name} of environment {first[1]}"
             checkpoint = f"the last checkpoint in {run_dir} is at step {saved_step}"
             if saved_step == 0:
                 checkpoint = f"{run_dir} has no checkpoint yet"
@@ -326,9 +326,8 @@ def load_checkpoint(run_dir: str) -> dict:
         file_format = saved.get("format", 1)  # checkpoints without the number are of format 1
         if file_format != CHECKPOINT_FORMAT:
             raise ValueError(f"format {file_format}; this file reads format {CHECKPOINT_FORMAT}")
-        args = Args(**saved["args"])  # flags that are newer than the run get their defaults
-        args.resume = run_dir  # the saved value is that of the run's own start
-        saved["args"] = asdict(args)
+        # Flags that are newer than the run get their defaults
+        saved["args"] = asdict(Args(**saved["args"]))
         return saved
     except Exception as error:
         sys.exit(f"--resume {run_dir} is not a run folder of this file: {error!r:.120}")
@@ -379,7 +378,7 @@ def open_run(args: Args, device: str, global_step: int):
     run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, name)
     run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
     script = run_dir / Path(__file__).name
-    if script.resolve() != Path(__file__).resolve():  # the copy in the run folder can be run, too
+    if script.resolve() != Path(__file__).resolve():  # equal if the run folder's copy is running
         shutil.copy(__file__, script)
     git = ["git", "-C", Path(__file__).resolve().parent, "describe", "--always", "--dirty"]
     try:
@@ -403,7 +402,8 @@ def open_run(args: Args, device: str, global_step: int):
         },
     }
     write(run_dir / "config.json", record)
-    # purge_step hides what an interrupted run logged after its last checkpoint
+    # A resumed run logs again what was logged after the last checkpoint. TensorBoard hides the
+    # earlier points whose step is purge_step or more.
     writer = SummaryWriter(run_dir, purge_step=global_step + 1)
     writer.add_text("config", f"```\n{json.dumps(record, indent=2)}\n```", global_step)
     return run_dir, record, writer
@@ -453,7 +453,7 @@ def train(args: Args, signals=()) -> dict:
         started -= saved["wall_time_s"]
     seed_everything((args.seed + global_step) % 2**32)  # a resumed run draws other numbers
     # Environment i gets the seed env_seed + i. The factor keeps runs with neighbouring --seed apart.
-    env_seed = args.seed * 10_007 % 2**30  # below 2**30; evaluations use 2**30 more
+    env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30, to have seeds of their own
     envs, next_obs, eval_backend = open_envs(args, env_seed, global_step)
     agent = Agent(next_obs.shape[1], envs.single_action_space, args).to(device)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, fused=True)
@@ -466,6 +466,7 @@ def train(args: Args, signals=()) -> dict:
     recent_returns = deque(maxlen=100)  # of the last 100 episodes
     timings = []  # (steps, seconds) of each iteration
     saved_step = global_step
+    # tqdm puts a comma before the postfix
     layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
     bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=None)
 
@@ -538,7 +539,7 @@ def train(args: Args, signals=()) -> dict:
 
         # Evaluate
         finished = global_step >= args.total_timesteps
-        every = args.eval_frequency or args.total_timesteps
+        every = args.eval_frequency or args.total_timesteps  # 0 evaluates at the end only
         if finished or global_step // every > first_step // every:
             bar.set_description_str("evaluation ")
             video_dir = run_dir / f"videos/step-{global_step}" if args.capture_video else None
