@@ -1,0 +1,886 @@
+"""Soft Actor-Critic (SAC) with a learned temperature, for Box actions.
+
+    python algos/sac_continuous.py --env-id HalfCheetah-v5
+
+SAC: Haarnoja et al. 2018, arXiv:1812.05905. The policy maximises the return and its own entropy:
+
+    sum over t of  gamma^t * (reward - temperature * log policy(action | obs))
+
+Two critics estimate this sum from transitions of a replay buffer, and the policy follows their
+gradient with respect to the action. The temperature is adjusted until the policy's entropy is
+-action_dim, the paper's target. What differs:
+1. --precision auto computes the hidden layers in bfloat16 where the processor does so natively.
+2. The environments' actions are scaled to [-1, 1], where policy, critics and entropy see them.
+3. Several environments can step at once. --updates-per-step counts the steps of all of them.
+4. Truncation is not termination: a truncated episode bootstraps from its last observation.
+5. A resumed run starts with an empty replay buffer, unless --save-replay has stored it.
+"""
+
+import argparse
+import copy
+import json
+import math
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+import gymnasium as gym
+import numpy as np
+import torch
+import torch.nn as nn
+import tyro
+from torch.distributions import Normal
+from torch.utils.tensorboard import SummaryWriter
+from tqdm import tqdm
+
+try:
+    import envpool
+except ImportError:  # no wheel for this platform: Gymnasium steps the environments instead
+    envpool = None
+
+# The one place for wrappers around gym.make's environment, innermost first, and for keyword
+# arguments of gym.make. For example:
+#   WRAPPERS = (partial(gym.wrappers.TransformReward, func=lambda reward: 0.1 * reward),)
+#   ENV_KWARGS = {"g": 9.81}
+# EnvPool takes neither: with any of them Gymnasium steps the environments, in training as in
+# evaluation. For a fair comparison, run the baseline with --env-backend gymnasium as well.
+WRAPPERS = ()
+ENV_KWARGS = {}
+
+CHECKPOINT_FORMAT = 1  # changes when this file can no longer read the checkpoints it wrote before
+
+
+@dataclass
+class Args:
+    exp_name: str = Path(__file__).stem  # name of the experiment, part of the run folder's name
+    seed: int = 1  # seeds Python, NumPy, PyTorch and every environment
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto uses CUDA if it is available
+    torch_threads: int = 1  # CPU threads of PyTorch; a second one helps little
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 where it is native
+    runs_dir: str = "runs"  # parent of the run folder
+    resume: str = ""  # run folder to continue; flags given with it replace the saved ones
+    checkpoint_frequency: int = 20_000  # steps between checkpoints
+    save_replay: bool = False  # save the replay buffer with each checkpoint
+    eval_frequency: int = 0  # steps between evaluations; 0 evaluates only at the end
+    eval_episodes: int = 100  # episodes of an evaluation, each in an environment of its own
+    eval_max_steps: int = 50_000  # an evaluation truncates longer episodes
+    capture_video: bool = False  # record the first 3 episodes of every evaluation
+    track: bool = False  # log to Weights & Biases as well
+    wandb_project_name: str = "plainrl"  # W&B project
+    wandb_entity: str | None = None  # W&B user or team
+    compile: bool = False  # torch.compile the losses; CUDA graphs on a GPU
+    env_id: str = "HalfCheetah-v5"  # Gymnasium or EnvPool id with Box observations and actions
+    env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"  # for training
+    num_envs: int = 1  # parallel environments
+    total_timesteps: int = 1_000_000  # steps of all environments
+    policy_lr: float = 3e-4  # learning rate of the policy and the temperature
+    q_lr: float = 3e-4  # learning rate of the critics
+    buffer_size: int = 1_000_000  # steps in the replay buffer
+    gamma: float = 0.99  # discount factor
+    tau: float = 0.005  # soft-update coefficient of the target critics
+    target_network_frequency: int = 1  # updates of the critics between those of the target critics
+    batch_size: int = 256  # transitions per update
+    learning_starts: int = 5_000  # random steps before the first update
+    updates_per_step: float = 1.0  # updates of the critics per step
+    policy_frequency: int = 1  # updates of the critics per update of the policy
+    autotune: bool = True  # learn the temperature, beginning with 1
+    alpha: float = 0.2  # the temperature under --no-autotune
+
+    def __post_init__(self):
+        fractions = ("gamma", "tau")
+        may_be_zero = ("seed", "eval_frequency", *fractions)
+        for name, value in asdict(self).items():
+            flag = f"--{name.replace('_', '-')} {value}"
+            if type(value) not in (int, float):  # text and switches
+                continue
+            if value == 0 and name in may_be_zero:
+                continue
+            least = "at least 0" if name in may_be_zero else "above 0"
+            if not 0 < value < 2**32:  # excludes NaN and infinity; 2**32 is NumPy's limit for seeds
+                raise ValueError(f"{flag} must be {least} and below 2**32")
+            if name in fractions and value > 1:
+                raise ValueError(f"{flag} must be at most 1")
+        learning_starts = f"--learning-starts {self.learning_starts}"
+        # The newest of three rows of steps has no next observation yet, and one of the two before
+        # it can be an autoreset step: from three rows on there is always a transition to sample.
+        if self.learning_starts < 3 * self.num_envs:
+            least = f"{3 * self.num_envs} (3 x --num-envs {self.num_envs})"
+            raise ValueError(f"{learning_starts} must be at least {least}")
+        if self.learning_starts > self.buffer_size // self.num_envs * self.num_envs:
+            buffer = f"--buffer-size {self.buffer_size} in rows of --num-envs {self.num_envs}"
+            raise ValueError(f"{learning_starts} does not fit in {buffer}. Raise --buffer-size")
+        if self.learning_starts >= self.total_timesteps:
+            total = f"--total-timesteps {self.total_timesteps}"
+            raise ValueError(f"{learning_starts} leaves no step of {total} to learn. Lower it")
+
+
+class DropInfo(gym.Wrapper):
+    """Discards the environment's info: vector environments fail if an entry changes its type."""
+
+    def reset(self, **kwargs):
+        obs, _ = self.env.reset(**kwargs)
+        return obs, {}
+
+    def step(self, action):
+        obs, reward, terminated, truncated, _ = self.env.step(action)
+        return obs, reward, terminated, truncated, {}
+
+
+def make_envs(args: Args, backend: str, num_envs: int, seed: int, video_dir=None):
+    """Vector environment in NEXT_STEP mode, seeded seed, seed + 1, ..., and its first observation.
+
+    In this mode the step after an episode's end only resets the environment ("autoreset step"):
+    its action is ignored, and it belongs to no episode. The observation before it is the
+    episode's true last one.
+    """
+
+    def make_env(index: int):
+        records_video = video_dir is not None and index < 3
+        render_mode = {"render_mode": "rgb_array"} if records_video else {}
+        env = gym.make(args.env_id, **render_mode, **ENV_KWARGS)
+        # Extend WRAPPERS, not this function: EnvPool would train without a wrapper added here
+        for wrapper in WRAPPERS:
+            env = wrapper(env)
+        if records_video:
+            env = gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", lambda n: n == 0)
+        return DropInfo(env)
+
+    if backend == "envpool":
+        envs = envpool.make_gymnasium(args.env_id, num_envs=num_envs, seed=seed)
+        obs, _ = envs.reset()  # EnvPool takes seeds only when it is constructed
+    else:
+        envs = gym.vector.SyncVectorEnv([partial(make_env, index) for index in range(num_envs)])
+        obs, _ = envs.reset(seed=seed)
+    if envs.metadata["autoreset_mode"] != gym.vector.AutoresetMode.NEXT_STEP:
+        raise ValueError(f"{backend} does not use NEXT_STEP mode; try --env-backend gymnasium")
+    return envs, flatten(obs)
+
+
+def choose_backend(args: Args, evaluation: bool) -> str:
+    """EnvPool for training, as it is faster; Gymnasium for evaluations, to be comparable.
+
+    If the preferred one lacks the environment, the other is used.
+    """
+    in_envpool = envpool is not None and args.env_id in envpool.list_all_envs()
+    only_in_envpool = in_envpool and args.env_id not in gym.registry
+    if WRAPPERS or ENV_KWARGS:
+        if args.env_backend == "envpool":
+            raise ValueError("EnvPool takes no WRAPPERS or ENV_KWARGS; use --env-backend auto")
+        if only_in_envpool:
+            raise ValueError("only EnvPool has this task, and it takes no WRAPPERS or ENV_KWARGS")
+        return "gymnasium"
+    if evaluation:
+        return "envpool" if only_in_envpool else "gymnasium"
+    if args.env_backend == "envpool" and envpool is None:
+        raise ValueError("--env-backend envpool requires a package: pip install envpool")
+    if args.env_backend == "envpool" and not in_envpool:
+        raise ValueError("EnvPool does not have this environment; use --env-backend auto")
+    if args.env_backend == "auto":
+        return "envpool" if in_envpool else "gymnasium"
+    return args.env_backend
+
+
+def flatten(obs) -> np.ndarray:
+    """Observations (n, ...), or a dictionary of them in the order of its keys, as (n, obs_dim)."""
+    if isinstance(obs, dict):
+        return np.concatenate([flatten(obs[key]) for key in sorted(obs)], axis=1)
+    if isinstance(obs, tuple):
+        raise ValueError("Tuple observations: add gym.wrappers.FlattenObservation to WRAPPERS")
+    return obs.reshape(len(obs), -1).astype(np.float32)
+
+
+class EnsembleLinear(nn.Module):
+    """A linear layer of each critic, as one batched product: (k, n, in_dim) -> (k, n, out_dim)."""
+
+    def __init__(self, num_critics: int, in_dim: int, out_dim: int):
+        super().__init__()
+        bound = in_dim**-0.5  # the initialisation of nn.Linear
+        weight = torch.empty(num_critics, in_dim, out_dim).uniform_(-bound, bound)
+        bias = torch.empty(num_critics, 1, out_dim).uniform_(-bound, bound)
+        self.weight = nn.Parameter(weight)
+        self.bias = nn.Parameter(bias)
+
+    def forward(self, x):
+        return torch.baddbmm(self.bias, x, self.weight)
+
+
+class Agent(nn.Module):
+    """Policy, a Gaussian squashed by tanh; two critics; the temperature. Actions are in [-1, 1]."""
+
+    def __init__(self, obs_dim: int, action_space: gym.spaces.Box, args: Args, precision: str):
+        super().__init__()
+        self.args = args
+        self.bfloat16 = precision == "bfloat16"
+        self.action_dim = int(np.prod(action_space.shape))
+        self.actor = nn.Sequential(
+            nn.Linear(obs_dim, 256),
+            nn.ReLU(),
+            nn.Linear(256, 256),
+            nn.ReLU(),
+            nn.Linear(256, 2 * self.action_dim),  # mean and log standard deviation
+        )
+        self.num_critics = 2
+        self.critics = nn.Sequential(
+            EnsembleLinear(self.num_critics, obs_dim + self.action_dim, 256),
+            nn.ReLU(),
+            EnsembleLinear(self.num_critics, 256, 256),
+            nn.ReLU(),
+            EnsembleLinear(self.num_critics, 256, 1),
+        )
+        alpha = 1.0 if args.autotune else args.alpha
+        self.log_alpha = nn.Parameter(torch.tensor(alpha).log())
+        self.register_buffer("action_low", torch.from_numpy(action_space.low))
+        self.register_buffer("action_high", torch.from_numpy(action_space.high))
+
+    def compute(self, network: nn.Sequential, x):
+        """The output of actor or critics in float32; their hidden layers may be in bfloat16."""
+        *hidden_layers, last_layer = network
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.bfloat16):
+            for layer in hidden_layers:
+                x = layer(x)
+        return last_layer(x.float())
+
+    def get_values(self, obs, action):
+        """obs (n, obs_dim) and action (n, action_dim) -> values of the critics (num_critics, n)."""
+        x = torch.cat([obs, action], -1)
+        x = x.expand(self.num_critics, -1, -1)  # the same for each critic
+        return self.compute(self.critics, x).squeeze(-1)
+
+    def get_action(self, obs):
+        """obs (n, obs_dim) -> action (n, action_dim) and its logprob (n,)."""
+        mean, logstd = self.compute(self.actor, obs).chunk(2, -1)
+        std = logstd.clamp(-20, 2).exp()  # the limits of the authors' code
+        policy = Normal(mean, std, validate_args=False)  # train() checks for NaN itself
+        sample = policy.rsample()
+        # Appendix C: tanh changes the density by its derivative 1 - tanh(sample)^2. Its logarithm is
+        # written so that it stays finite where tanh(sample) rounds to 1.
+        softplus = nn.functional.softplus(-2 * sample)
+        log_derivative = 2 * (math.log(2) - sample - softplus)
+        logprob = (policy.log_prob(sample) - log_derivative).sum(-1)
+        return sample.tanh(), logprob
+
+    def get_mean_action(self, obs):
+        mean, _ = self.compute(self.actor, obs).chunk(2, -1)
+        return mean.tanh()
+
+    def to_env(self, action) -> np.ndarray:
+        """Actions (n, action_dim) from [-1, 1] to their bounds, in the shape of the action space."""
+        action = action.view(-1, *self.action_low.shape)
+        center = (self.action_high + self.action_low) / 2
+        half_range = (self.action_high - self.action_low) / 2
+        return (center + half_range * action).cpu().numpy()
+
+
+class Replay:
+    """Replay buffer: the last `rows` steps of each environment, in a ring of rows on the device.
+
+    A row holds one step of all environments. The next observation of a step is not stored twice:
+    it is the observation of the next row. This is also true where an episode ends, as the row of
+    the autoreset step holds the episode's true last observation.
+    """
+
+    def __init__(self, rows: int, num_envs: int, obs_dim: int, action_dim: int, device: str):
+        self.device = device
+        self.obs = torch.zeros(rows, num_envs, obs_dim, device=device)
+        self.action = torch.zeros(rows, num_envs, action_dim, device=device)
+        self.reward = torch.zeros(rows, num_envs, device=device)
+        self.terminal = torch.zeros(rows, num_envs, device=device)  # 1 where no value follows
+        self.valid = np.zeros((rows, num_envs), bool)  # False for autoreset steps
+        self.count = 0  # rows added so far, including those that are overwritten
+
+    def add(self, obs, action, reward, terminal, valid):
+        """A step of all environments, arrays (num_envs, ...); action is a tensor."""
+        row = self.count % len(self.obs)
+        self.obs[row] = torch.from_numpy(obs)
+        self.action[row] = action
+        self.reward[row] = torch.from_numpy(reward)
+        self.terminal[row] = torch.from_numpy(terminal)
+        self.valid[row] = valid
+        self.count += 1
+
+    def sample(self, size: int) -> dict:
+        """Transitions, tensors (size, ...) by name, drawn uniformly with replacement."""
+        rows, num_envs = self.valid.shape
+        filled = min(self.count, rows)
+        oldest = self.count - filled
+        row = np.zeros(size, int)
+        env = np.zeros(size, int)
+        # Draw all samples, then draw those again that hit an autoreset step, until none does
+        redraw = np.ones(size, bool)
+        while redraw.any():
+            num_draws = redraw.sum()
+            # The newest row is never drawn: its next observation has not been added yet
+            row[redraw] = (oldest + np.random.randint(filled - 1, size=num_draws)) % rows
+            env[redraw] = np.random.randint(num_envs, size=num_draws)
+            redraw = ~self.valid[row, env]
+        indices = np.stack([row, (row + 1) % rows, env])
+        row, next_row, env = torch.from_numpy(indices).to(self.device)
+        return {
+            "obs": self.obs[row, env],
+            "next_obs": self.obs[next_row, env],
+            "action": self.action[row, env],
+            "reward": self.reward[row, env],
+            "terminal": self.terminal[row, env],
+        }
+
+    def state_dict(self) -> dict:
+        """The rows that are filled."""
+        rows = len(self.obs)
+        filled = min(self.count, rows)
+        return {
+            "rows": rows,
+            "count": self.count,
+            "obs": self.obs[:filled],
+            "action": self.action[:filled],
+            "reward": self.reward[:filled],
+            "terminal": self.terminal[:filled],
+            "valid": torch.from_numpy(self.valid[:filled]),
+        }
+
+    def load_state_dict(self, state: dict):
+        """Load what state_dict() has returned; new episodes begin after it."""
+        filled = len(state["obs"])
+        self.count = state["count"]
+        self.obs[:filled] = state["obs"]
+        self.action[:filled] = state["action"]
+        self.reward[:filled] = state["reward"]
+        self.terminal[:filled] = state["terminal"]
+        self.valid[:filled] = state["valid"]
+        newest = (self.count - 1) % len(self.obs)
+        self.valid[newest] = False  # the next row belongs to new episodes
+
+
+def td_target(reward, terminal, next_value, gamma: float):
+    """Targets (n,) of the critics, from tensors (n,)."""
+    # A terminal state is worth nothing, a truncated one its value
+    return reward + gamma * next_value * (1 - terminal)
+
+
+def critic_loss(agent: Agent, target_agent, args: Args, obs, next_obs, action, reward, terminal):
+    """Loss of both critics for a minibatch of tensors (n, ...), and its metrics by name."""
+    with torch.no_grad():  # eq. 3 and 5, with the smaller of the two target critics' values
+        next_action, next_logprob = agent.get_action(next_obs)
+        next_value = target_agent.get_values(next_obs, next_action).amin(0)
+        next_value -= agent.log_alpha.exp() * next_logprob
+        target = td_target(reward, terminal, next_value, args.gamma)
+    values = agent.get_values(obs, action)
+    assert values.shape == (agent.num_critics, *target.shape)
+    assert target.shape == reward.shape == terminal.shape
+    squared_error = (values - target) ** 2
+    loss = 0.5 * squared_error.mean(-1).sum()  # the critics' losses are added
+    metrics = {
+        "losses/qf_loss": loss,
+        "losses/qf_values": values.mean(),
+    }
+    return loss, metrics
+
+
+def policy_loss(agent: Agent, args: Args, obs):
+    """Loss of policy and temperature for observations (n, obs_dim), and its metrics by name."""
+    action, logprob = agent.get_action(obs)
+    value = agent.get_values(obs, action).amin(0)
+    assert value.shape == logprob.shape
+    alpha = agent.log_alpha.exp()
+    actor_loss = (alpha.detach() * logprob - value).mean()  # eq. 7
+    entropy = -logprob.detach().mean()
+    target_entropy = -agent.action_dim
+    alpha_loss = alpha * (entropy - target_entropy)  # eq. 18
+    loss = actor_loss
+    if args.autotune:
+        loss = loss + alpha_loss  # the two have no parameter in common
+    metrics = {
+        "losses/actor_loss": actor_loss,
+        "losses/entropy": entropy,
+        "losses/alpha": alpha,
+    }
+    return loss, metrics
+
+
+def update(
+    agent: Agent,
+    target_agent: Agent,
+    optimizers: dict,
+    args: Args,
+    count: int,
+    minibatch: dict,
+    critic_loss_fn=critic_loss,
+    policy_loss_fn=policy_loss,
+) -> dict:
+    """The count-th update, on a minibatch of tensors (n, ...) by name; its metrics by name."""
+    loss, metrics = critic_loss_fn(agent, target_agent, args, **minibatch)
+    optimizers["critics"].zero_grad()
+    loss.backward()
+    optimizers["critics"].step()
+    if count % args.policy_frequency == 0:
+        agent.critics.requires_grad_(False)  # the policy's loss needs no gradient of their weights
+        loss, policy_metrics = policy_loss_fn(agent, args, minibatch["obs"])
+        optimizers["policy"].zero_grad()
+        loss.backward()
+        optimizers["policy"].step()
+        agent.critics.requires_grad_(True)
+        metrics.update(policy_metrics)
+    if count % args.target_network_frequency == 0:
+        update_target(target_agent.critics, agent.critics, args.tau)
+    # Copies, as the next call of a CUDA graph overwrites these tensors
+    return {name: value.detach().clone() for name, value in metrics.items()}
+
+
+@torch.no_grad()
+def update_target(target: nn.Module, online: nn.Module, tau: float):
+    """Move the target's weights towards the online ones: w += tau * (online - w)."""
+    torch._foreach_lerp_(list(target.parameters()), list(online.parameters()), tau)
+
+
+def crossed(first_step: int, step: int, every: int) -> int:
+    """How many multiples of `every` come after first_step, up to step.
+
+    All environments step at once, so that the step count can jump over a multiple, or several.
+    """
+    return step // every - first_step // every
+
+
+def next_log_step(step: int, eval_frequency: int, longest: int) -> int:
+    """First step after `step` at which scalars are logged; eval_frequency is above 0.
+
+    The intervals between such steps are equal, at most `longest` steps long, and an evaluation
+    always falls at the end of one. With evaluations every 5000 steps and 2000 as the longest,
+    the steps are 1667, 3334, 5000, ...
+    """
+    intervals = math.ceil(eval_frequency / longest)  # between two evaluations
+    # The k-th interval ends at ceil(k * eval_frequency / intervals)
+    completed = step * intervals // eval_frequency  # intervals that end at `step` or before
+    return math.ceil((completed + 1) * eval_frequency / intervals)
+
+
+def check_finite(agent: Agent, obs, rewards, scalars: dict, global_step, saved_step, run_dir):
+    """Exit if there is a NaN or an infinity. obs and rewards are (steps, environments, ...)."""
+    numbers = {
+        "observations": obs,
+        "rewards": torch.from_numpy(rewards),
+        "losses": torch.tensor(list(scalars.values())),
+        "weights": nn.utils.parameters_to_vector(agent.parameters()),
+    }
+    for name, tensor in numbers.items():
+        is_finite = tensor.isfinite()
+        if not is_finite.all():
+            where = name
+            if name in ("observations", "rewards"):
+                first = (~is_finite).nonzero()[0]  # its indices: step, environment, ...
+                where = f"{name} of environment {first[1]}"
+            checkpoint = f"the last checkpoint in {run_dir} is at step {saved_step}"
+            if saved_step == 0:
+                checkpoint = f"{run_dir} has no checkpoint yet"
+            sys.exit(f"NaN or infinity in the {where} before step {global_step}; {checkpoint}")
+
+
+@torch.inference_mode()
+def evaluate(agent: Agent, envs, obs) -> np.ndarray:
+    """Raw return of each environment's first episode, with mean actions."""
+    returns = np.zeros(envs.num_envs)
+    running = np.ones(envs.num_envs, bool)
+    for _ in range(agent.args.eval_max_steps):
+        x = torch.from_numpy(obs).to(agent.action_low.device)
+        action = agent.to_env(agent.get_mean_action(x))
+        obs, reward, terminated, truncated, _ = envs.step(action)
+        obs = flatten(obs)
+        returns += np.where(running, reward, 0.0)
+        running &= ~(terminated | truncated)
+        if not running.any():
+            break
+    if running.any():
+        print(f"{running.sum()} episodes truncated at --eval-max-steps", file=sys.stderr)
+    envs.close()
+    return returns
+
+
+def write(path: Path, content):
+    """Write atomically: a killed process leaves the old file or the new one, never half of one."""
+    partial_path = path.with_suffix(".tmp")
+    if path.suffix == ".pt":
+        torch.save(content, partial_path)
+    else:
+        partial_path.write_text(json.dumps(content, indent=2) + "\n")
+    os.replace(partial_path, path)
+
+
+def load_checkpoint(run_dir: str) -> dict:
+    """The checkpoint of a run. It is loaded as data, so that it cannot execute code."""
+    try:
+        saved = torch.load(Path(run_dir, "checkpoint.pt"), map_location="cpu", weights_only=True)
+        if saved["algo"] != Path(__file__).stem:
+            raise ValueError(f"it was written by {saved['algo']}.py")
+        file_format = saved.get("format", 1)  # checkpoints without the number are of format 1
+        if file_format != CHECKPOINT_FORMAT:
+            raise ValueError(f"format {file_format}; this file reads format {CHECKPOINT_FORMAT}")
+        # Flags that are newer than the run get their defaults
+        saved["args"] = asdict(Args(**saved["args"]))
+        return saved
+    except Exception as error:
+        sys.exit(f"--resume {run_dir} is not a run folder of this file: {error!r:.120}")
+
+
+def check_resume(args: Args, saved: dict):
+    """Exit if the flags contradict the checkpoint."""
+    if saved["global_step"] >= args.total_timesteps:
+        at_step = f"--resume {args.resume} is at step {saved['global_step']}"
+        sys.exit(f"{at_step} and has ended; raise --total-timesteps to continue it")
+    if args.env_id != saved["env_id"]:
+        sys.exit(f"--resume {args.resume}: env_id must stay {saved['env_id']}")
+    if args.save_replay and Path(args.resume, "replay.pt").exists():
+        return  # the replay buffer does not start empty
+    steps_left = args.total_timesteps - saved["global_step"]
+    if steps_left <= args.learning_starts:
+        message = f"--resume {args.resume}: the replay buffer starts empty, so that the last "
+        message += f"{steps_left} steps train nothing (--learning-starts {args.learning_starts})"
+        if args.total_timesteps != saved["total_timesteps"]:  # extended, but not by enough
+            sys.exit(f"{message}; raise --total-timesteps")
+        print(message, file=sys.stderr)  # an interrupted run may still reach its end
+
+
+def load_replay(args: Args, replay: Replay, global_step: int):
+    """Fill the replay buffer from the run folder, if --save-replay is set and has saved it."""
+    path = Path(args.resume, "replay.pt")
+    if not args.save_replay or not path.exists():
+        return
+    state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    hint = "add --no-save-replay to start with an empty replay buffer"
+    if state.get("format") != CHECKPOINT_FORMAT:
+        sys.exit(f"--save-replay: this file cannot read the format of {path}; {hint}")
+    if state["global_step"] < global_step:  # it can be newer, as it is saved first
+        sys.exit(f"--save-replay: {path} is older than the checkpoint; {hint}")
+    num_envs = state["valid"].shape[1]
+    if (state["rows"], num_envs) != replay.valid.shape:
+        keep = "keep --buffer-size and --num-envs"
+        sys.exit(f"--save-replay: {path} is of another size; {keep}, or {hint}")
+    replay.load_state_dict(state)
+
+
+def open_envs(args: Args, env_seed: int, global_step: int):
+    """Training environments, their first observation, and the backend of the evaluations."""
+    try:
+        backend = choose_backend(args, evaluation=False)
+        eval_backend = choose_backend(args, evaluation=True)
+        eval_envs, _ = make_envs(args, eval_backend, 1, env_seed)  # fail now, not after training
+        eval_envs.close()
+        # A resumed run plays other episodes than those before
+        envs, obs = make_envs(args, backend, args.num_envs, env_seed + global_step)
+    except (gym.error.Error, ImportError, ValueError) as error:
+        sys.exit(f"--env-id {args.env_id}: {error}")
+    obs_space = envs.single_observation_space
+    obs_spaces = {"observation": obs_space}
+    if isinstance(obs_space, gym.spaces.Dict):
+        obs_spaces = obs_space.spaces
+    for name, space in obs_spaces.items():
+        if not isinstance(space, gym.spaces.Box):
+            wrong = f"{name} is {space}, not a Box"
+            way_out = "add gym.wrappers.FlattenObservation to WRAPPERS"
+            sys.exit(f"--env-id {args.env_id}: {wrong}; {way_out}")
+    action_space = envs.single_action_space
+    refused = f"--env-id {args.env_id}: {action_space} actions"
+    if not isinstance(action_space, gym.spaces.Box):
+        sys.exit(f"{refused}; dqn.py takes Discrete ones")
+    if not np.issubdtype(action_space.dtype, np.floating):
+        sys.exit(f"{refused} are integers; add a wrapper to WRAPPERS that rounds real numbers")
+    if not action_space.is_bounded():
+        sys.exit(f"{refused} have no bounds; add gym.wrappers.RescaleAction to WRAPPERS")
+    largest_buffer = 2**33 // obs[0].nbytes  # steps whose observations fill 8 GiB
+    if args.buffer_size > largest_buffer:
+        wrong = f"--buffer-size {args.buffer_size} needs more than 8 GiB of memory"
+        sys.exit(f"{wrong} for these observations; use at most {largest_buffer}")
+    # make_envs() has already reset envs. This wrapper's counters start at 0 without another reset
+    envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
+    return envs, obs, eval_backend
+
+
+def open_run(args: Args, device: str, precision: str, global_step: int):
+    """Run folder, the record of the run that goes into all its files, and TensorBoard's writer."""
+    name = f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
+    name = name.replace("/", "-").replace(":", "-")
+    run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, name)
+    run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
+    script = run_dir / Path(__file__).name
+    if script.resolve() != Path(__file__).resolve():  # equal if the run folder's copy is running
+        shutil.copy(__file__, script)
+    git = ["git", "-C", Path(__file__).resolve().parent, "describe", "--always", "--dirty"]
+    try:
+        commit = subprocess.run(git, capture_output=True, text=True).stdout.strip()
+    except OSError:  # git is not installed
+        commit = ""
+    record = {
+        "algo": Path(__file__).stem,
+        "format": CHECKPOINT_FORMAT,
+        "env_id": args.env_id,
+        "seed": args.seed,
+        "device": device,
+        "precision": precision,
+        "total_timesteps": args.total_timesteps,
+        "args": asdict(args),
+        "commit": commit or "unknown",
+        "versions": {
+            "torch": str(torch.__version__),
+            "numpy": np.__version__,
+            "gymnasium": gym.__version__,
+            "envpool": envpool.__version__ if envpool else None,
+        },
+    }
+    write(run_dir / "config.json", record)
+    if args.track:
+        import wandb
+
+        wandb.init(
+            project=args.wandb_project_name,
+            entity=args.wandb_entity,
+            id=run_dir.name,
+            resume="allow",
+            sync_tensorboard=True,
+            config=asdict(args),
+        )
+    # A resumed run logs again what was logged after the last checkpoint. TensorBoard hides the
+    # earlier points whose step is purge_step or more.
+    writer = SummaryWriter(run_dir, purge_step=global_step + 1)
+    writer.add_text("config", f"```\n{json.dumps(record, indent=2)}\n```", global_step)
+    return run_dir, record, writer
+
+
+def open_bar(args: Args, global_step: int) -> tqdm:
+    """Progress bar; it is disabled without a terminal, and train() prints lines instead."""
+    # tqdm puts a comma before the postfix
+    layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
+    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=None)
+    bar.postfix = "no episode yet"
+    return bar
+
+
+def summarize(record: dict, train_returns, eval_returns: np.ndarray) -> dict:
+    """What train() returns and summary.json holds; train_returns are the last 100 at most."""
+    return {
+        **record,
+        "train_return_last100": float(np.mean(train_returns)) if train_returns else None,
+        "eval_episodes": len(eval_returns),
+        "eval_returns": eval_returns.tolist(),
+        "eval_return_mean": eval_returns.mean(),
+        "eval_return_std": eval_returns.std(),
+    }
+
+
+def choose_device(args: Args) -> str:
+    device = args.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if not getattr(torch, device).is_available():  # torch.cpu, torch.cuda or torch.mps
+        sys.exit(f"--device {device} is not available; use --device auto")
+    return device
+
+
+def choose_precision(args: Args, device: str) -> str:
+    """Precision of the hidden layers; auto is bfloat16 where the hardware has it natively."""
+    native = False
+    if device == "cpu":
+        native = torch.cpu.get_capabilities().get("avx512_bf16", False)
+    elif device == "cuda":
+        native = torch.cuda.is_bf16_supported(including_emulation=False)
+    if args.precision == "auto":
+        return "bfloat16" if native else "float32"
+    if args.precision == "bfloat16" and not native:
+        print("bfloat16 is not native here and may be slow; use --precision auto", file=sys.stderr)
+    return args.precision
+
+
+def seed_everything(seed: int):
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def train(args: Args, signals=()) -> dict:
+    """Train, evaluate, and return the summary.
+
+    A signal handler may append to the list `signals`: the run then saves a checkpoint and exits.
+    """
+    # Set up
+    if args.track and not find_spec("wandb"):
+        sys.exit("--track requires a package: pip install wandb")
+    device = choose_device(args)
+    precision = choose_precision(args, device)
+    torch.set_num_threads(args.torch_threads)
+    started = time.time()
+    global_step = 0
+    if args.resume:
+        saved = load_checkpoint(args.resume)
+        check_resume(args, saved)
+        global_step = saved["global_step"]
+        started -= saved["wall_time_s"]
+    seed_everything((args.seed + global_step) % 2**32)  # a resumed run draws other numbers
+    # Environment i gets the seed env_seed + i. The factor keeps runs with neighbouring --seed apart.
+    env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30, to have seeds of their own
+    envs, obs, eval_backend = open_envs(args, env_seed, global_step)
+    agent = Agent(obs.shape[1], envs.single_action_space, args, precision).to(device)
+    policy_parameters = [*agent.actor.parameters(), agent.log_alpha]
+    optimizers = {
+        "policy": torch.optim.Adam(policy_parameters, lr=args.policy_lr, fused=True),
+        "critics": torch.optim.Adam(agent.critics.parameters(), lr=args.q_lr, fused=True),
+    }
+    target_agent = copy.deepcopy(agent)
+    rows = args.buffer_size // args.num_envs
+    replay = Replay(rows, args.num_envs, obs.shape[1], agent.action_dim, device)
+    count = 0  # updates so far
+    updates_due = 0.0
+    if args.resume:
+        agent.load_state_dict(saved["agent"])
+        target_agent.load_state_dict(saved["target_agent"])
+        for name, optimizer in optimizers.items():  # the hyperparameters come from the flags
+            moments = saved["optimizers"][name]["state"]
+            optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
+        count = saved["updates"]
+        load_replay(args, replay, global_step)
+    loss_fns = (critic_loss, policy_loss)
+    if args.compile:  # static shapes
+        loss_fns = [torch.compile(f, mode="reduce-overhead", dynamic=False) for f in loss_fns]
+    run_dir, record, writer = open_run(args, device, precision, global_step)
+
+    eval_frequency = args.eval_frequency or args.total_timesteps
+    # In steps. Scalars and checkpoints are written at the end of an iteration
+    longest_iteration = min(1000, args.checkpoint_frequency)
+    done = np.zeros(args.num_envs, bool)
+    timings = []  # (steps, seconds) of each iteration with updates
+    saved_step = global_step
+    bar = open_bar(args, global_step)
+
+    while global_step < args.total_timesteps:
+        # An iteration lasts until scalars are logged
+        first_step = global_step
+        log_step = next_log_step(first_step, eval_frequency, longest_iteration)
+        iteration_started = time.perf_counter()
+        episodes = []  # (return, length) of those that end in this iteration
+        history = defaultdict(list)  # metrics of the updates
+        obs_history = []  # with the rewards, to be checked for NaN
+        reward_history = []
+
+        while global_step < min(log_step, args.total_timesteps):
+            # Step
+            if global_step < args.learning_starts:
+                action = torch.empty(args.num_envs, agent.action_dim).uniform_(-1, 1).to(device)
+            else:
+                with torch.inference_mode():
+                    action, _ = agent.get_action(torch.from_numpy(obs).to(device))
+            valid = ~done  # the step after the end of an episode only resets
+            next_obs, reward, terminated, truncated, info = envs.step(agent.to_env(action))
+            next_obs = flatten(next_obs)
+            done = terminated | truncated
+            if done.any():
+                episode = info["episode"]
+                episodes.extend(zip(episode["r"][done], episode["l"][done]))
+            replay.add(obs, action, reward, terminated, valid)
+            obs_history.append(next_obs)
+            reward_history.append(reward)
+            obs = next_obs
+            global_step += int(valid.sum())
+
+            # Update. --learning-starts counts the replay buffer, which may be empty after a resume
+            if replay.count * args.num_envs >= args.learning_starts:
+                updates_due += int(valid.sum()) * args.updates_per_step
+            while updates_due >= 1:
+                updates_due -= 1
+                count += 1
+                minibatch = replay.sample(args.batch_size)
+                agents = (agent, target_agent)
+                metrics = update(*agents, optimizers, args, count, minibatch, *loss_fns)
+                for name, value in metrics.items():
+                    history[name].append(value)
+
+        # Mean losses of the iteration; there are none before learning starts
+        scalars = {name: torch.stack(values).mean().item() for name, values in history.items()}
+        new_obs = torch.from_numpy(np.stack(obs_history))
+        rewards = np.stack(reward_history)
+        check_finite(agent, new_obs, rewards, scalars, global_step, saved_step, run_dir)
+
+        # Log
+        seconds = time.perf_counter() - iteration_started
+        # charts/SPS leaves out the iterations without updates, which are faster, and the first
+        # iteration with updates, a warm-up. Until then it is the speed of this iteration.
+        timing = (global_step - first_step, seconds)
+        if history:
+            timings.append(timing)
+        total_steps, total_seconds = np.sum(timings[1:] or [timing], axis=0)
+        sps = float(total_steps / total_seconds)
+        scalars["charts/SPS"] = sps
+        if episodes:
+            mean_return, mean_length = np.mean(episodes, axis=0)
+            scalars["charts/episodic_return"] = mean_return
+            scalars["charts/episodic_length"] = mean_length
+            recent_return = np.mean(envs.return_queue)  # of the last 100 episodes
+            bar.postfix = f"return {recent_return:.1f}, SPS {sps:.0f}"
+        for name, value in scalars.items():
+            writer.add_scalar(name, value, global_step)
+        bar.update(min(global_step, args.total_timesteps) - bar.n)
+
+        # Evaluate
+        finished = global_step >= args.total_timesteps
+        if finished or crossed(first_step, global_step, eval_frequency):
+            bar.set_description_str("evaluation ")
+            video_dir = run_dir / f"videos/step-{global_step}" if args.capture_video else None
+            eval_seed = env_seed + 2**30
+            envs_and_obs = make_envs(args, eval_backend, args.eval_episodes, eval_seed, video_dir)
+            eval_returns = evaluate(agent, *envs_and_obs)
+            writer.add_scalar("eval/episodic_return", eval_returns.mean(), global_step)
+        writer.flush()
+
+        # Save
+        record["global_step"] = global_step
+        record["wall_time_s"] = time.time() - started
+        record["sps"] = sps
+        if finished:
+            summary = summarize(record, envs.return_queue, eval_returns)
+            write(run_dir / "summary.json", summary)
+        interrupted = bool(signals)
+        if finished or interrupted or global_step - saved_step >= args.checkpoint_frequency:
+            state = {
+                "agent": agent.state_dict(),
+                "target_agent": target_agent.state_dict(),
+                "optimizers": {name: opt.state_dict() for name, opt in optimizers.items()},
+                "updates": count,
+            }
+            if args.save_replay:  # first, so that it is never older than the checkpoint
+                content = {"format": CHECKPOINT_FORMAT, "global_step": global_step}
+                write(run_dir / "replay.pt", {**content, **replay.state_dict()})
+            write(run_dir / "checkpoint.pt", {**record, **state})
+            saved_step = global_step
+            if bar.disable:  # no terminal: print a line instead
+                print(f"step {global_step}/{args.total_timesteps}, {bar.postfix}", flush=True)
+        bar.set_description_str(f"saved {saved_step} ")
+        if interrupted:
+            break
+
+    for resource in (bar, envs, writer):
+        resource.close()
+    if not finished:
+        print(f"stopped at step {global_step}; continue with --resume {run_dir}", file=sys.stderr)
+        sys.exit(128 + signals[0])
+    print(f"{run_dir}: evaluation {eval_returns.mean():.1f} +- {eval_returns.std():.1f}")
+    return summary
+
+
+if __name__ == "__main__":
+    # EnvPool declares float64 bounds, and Gymnasium warns that it stores them as float32
+    warnings.filterwarnings("ignore", ".*precision lowered by casting")
+    # The defaults of a resumed run are its saved arguments, so --resume is parsed first
+    first_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first_parser.add_argument("--resume")
+    resume = first_parser.parse_known_args()[0].resume
+    defaults = Args(**load_checkpoint(resume)["args"]) if resume else Args()
+    args = tyro.cli(Args, default=defaults)
+    signals = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: signals.append(number))
+    train(args, signals)
