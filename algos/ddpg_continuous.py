@@ -109,8 +109,9 @@ class Args:
             if name in fractions and value > 1:
                 raise ValueError(f"{flag} must be at most 1")
         learning_starts = f"--learning-starts {self.learning_starts}"
-        # The newest of three rows of steps has no next observation yet, and one of the two before
-        # it can be an autoreset step: from three rows on there is always a transition to sample.
+        # The replay buffer holds rows, each with a step of every environment. Of three rows, the
+        # newest has no next observation yet, and one of the others can be an autoreset step (see
+        # make_envs). So there is always one to sample.
         if self.learning_starts < 3 * self.num_envs:
             least = f"{3 * self.num_envs} (3 x --num-envs {self.num_envs})"
             raise ValueError(f"{learning_starts} must be at least {least}")
@@ -382,33 +383,38 @@ def policy_loss(agent: Agent, args: Args, obs):
     return loss, metrics
 
 
+def copy_metrics(metrics: dict) -> dict:
+    """Copies without gradients: the next call of a CUDA graph overwrites the tensors themselves."""
+    return {name: value.detach().clone() for name, value in metrics.items()}
+
+
 def update(
     agent: Agent,
     target_agent: Agent,
     optimizers: dict,
     args: Args,
-    count: int,
+    num_updates: int,
     minibatch: dict,
     critic_loss_fn=critic_loss,
     policy_loss_fn=policy_loss,
 ) -> dict:
-    """The count-th update, on a minibatch of tensors (n, ...) by name; its metrics by name."""
+    """Update number num_updates, on a minibatch of tensors (n, ...) by name; metrics by name."""
     loss, metrics = critic_loss_fn(agent, target_agent, args, **minibatch)
     optimizers["critics"].zero_grad()
     loss.backward()
     optimizers["critics"].step()
-    if count % args.policy_frequency == 0:
+    copies = copy_metrics(metrics)
+    if num_updates % args.policy_frequency == 0:
         agent.critics.requires_grad_(False)  # the policy's loss needs no gradient of their weights
-        loss, policy_metrics = policy_loss_fn(agent, args, minibatch["obs"])
+        loss, metrics = policy_loss_fn(agent, args, minibatch["obs"])
         optimizers["policy"].zero_grad()
         loss.backward()
         optimizers["policy"].step()
         agent.critics.requires_grad_(True)
-        metrics.update(policy_metrics)
-    if count % args.target_network_frequency == 0:
+        copies.update(copy_metrics(metrics))
+    if num_updates % args.target_network_frequency == 0:
         update_target(target_agent, agent, args.tau)  # TD3: the policy has a target, too
-    # Copies, as the next call of a CUDA graph overwrites these tensors
-    return {name: value.detach().clone() for name, value in metrics.items()}
+    return copies
 
 
 @torch.no_grad()
@@ -426,11 +432,11 @@ def crossed(first_step: int, step: int, every: int) -> int:
 
 
 def next_log_step(step: int, eval_frequency: int, longest: int) -> int:
-    """First step after `step` at which scalars are logged; eval_frequency is above 0.
+    """First step after `step` that ends an iteration of train(); eval_frequency is above 0.
 
-    The intervals between such steps are equal, at most `longest` steps long, and an evaluation
-    always falls at the end of one. With evaluations every 5000 steps and 2000 as the longest,
-    the steps are 1667, 3334, 5000, ...
+    Scalars are logged and evaluations made only there. So the time between two evaluations is
+    divided into equal intervals of at most `longest` steps. With evaluations every 5000 steps and
+    2000 as the longest, iterations end at 1667, 3334, 5000, ...
     """
     intervals = math.ceil(eval_frequency / longest)  # between two evaluations
     # The k-th interval ends at ceil(k * eval_frequency / intervals)
@@ -518,9 +524,10 @@ def check_resume(args: Args, saved: dict):
     if steps_left <= args.learning_starts:
         message = f"--resume {args.resume}: the replay buffer starts empty, so that the last "
         message += f"{steps_left} steps train nothing (--learning-starts {args.learning_starts})"
-        if args.total_timesteps != saved["total_timesteps"]:  # extended, but not by enough
+        # To extend a run by so little is a mistake; an interrupted run may still reach its end
+        if args.total_timesteps != saved["total_timesteps"]:
             sys.exit(f"{message}; raise --total-timesteps")
-        print(message, file=sys.stderr)  # an interrupted run may still reach its end
+        print(message, file=sys.stderr)
 
 
 def load_replay(args: Args, replay: Replay, global_step: int):
@@ -708,7 +715,7 @@ def train(args: Args, signals=()) -> dict:
     target_agent = copy.deepcopy(agent)
     rows = args.buffer_size // args.num_envs
     replay = Replay(rows, args.num_envs, obs.shape[1], agent.action_dim, device)
-    count = 0  # updates so far
+    num_updates = 0  # so far
     updates_due = 0.0
     if args.resume:
         agent.load_state_dict(saved["agent"])
@@ -716,7 +723,7 @@ def train(args: Args, signals=()) -> dict:
         for name, optimizer in optimizers.items():  # the hyperparameters come from the flags
             moments = saved["optimizers"][name]["state"]
             optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
-        count = saved["updates"]
+        num_updates = saved["num_updates"]
         load_replay(args, replay, global_step)
     loss_fns = (critic_loss, policy_loss)
     if args.compile:  # static shapes
@@ -761,15 +768,16 @@ def train(args: Args, signals=()) -> dict:
             obs = next_obs
             global_step += int(valid.sum())
 
-            # Update. --learning-starts counts the replay buffer, which may be empty after a resume
-            if replay.count * args.num_envs >= args.learning_starts:
+            # Update, after the random steps and, in a resumed run, after the buffer is filled again
+            if min(global_step, replay.count * args.num_envs) >= args.learning_starts:
                 updates_due += int(valid.sum()) * args.updates_per_step
             while updates_due >= 1:
                 updates_due -= 1
-                count += 1
+                num_updates += 1
                 minibatch = replay.sample(args.batch_size)
-                agents = (agent, target_agent)
-                metrics = update(*agents, optimizers, args, count, minibatch, *loss_fns)
+                metrics = update(
+                    agent, target_agent, optimizers, args, num_updates, minibatch, *loss_fns
+                )
                 for name, value in metrics.items():
                     history[name].append(value)
 
@@ -823,7 +831,7 @@ def train(args: Args, signals=()) -> dict:
                 "agent": agent.state_dict(),
                 "target_agent": target_agent.state_dict(),
                 "optimizers": {name: opt.state_dict() for name, opt in optimizers.items()},
-                "updates": count,
+                "num_updates": num_updates,
             }
             if args.save_replay:  # first, so that it is never older than the checkpoint
                 content = {"format": CHECKPOINT_FORMAT, "global_step": global_step}

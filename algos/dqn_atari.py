@@ -447,11 +447,11 @@ def crossed(first_step: int, step: int, every: int) -> int:
 
 
 def next_log_step(step: int, eval_frequency: int, longest: int) -> int:
-    """First step after `step` at which scalars are logged; eval_frequency is above 0.
+    """First step after `step` that ends an iteration of train(); eval_frequency is above 0.
 
-    The intervals between such steps are equal, at most `longest` steps long, and an evaluation
-    always falls at the end of one. With evaluations every 5000 steps and 2000 as the longest,
-    the steps are 1667, 3334, 5000, ...
+    Scalars are logged and evaluations made only there. So the time between two evaluations is
+    divided into equal intervals of at most `longest` steps. With evaluations every 5000 steps and
+    2000 as the longest, iterations end at 1667, 3334, 5000, ...
     """
     intervals = math.ceil(eval_frequency / longest)  # between two evaluations
     # The k-th interval ends at ceil(k * eval_frequency / intervals)
@@ -533,9 +533,10 @@ def check_resume(args: Args, saved: dict):
     if steps_left <= args.learning_starts:
         message = f"--resume {args.resume}: the replay buffer starts empty, so that the last "
         message += f"{steps_left} steps train nothing (--learning-starts {args.learning_starts})"
-        if args.total_timesteps != saved["total_timesteps"]:  # extended, but not by enough
+        # To extend a run by so little is a mistake; an interrupted run may still reach its end
+        if args.total_timesteps != saved["total_timesteps"]:
             sys.exit(f"{message}; raise --total-timesteps")
-        print(message, file=sys.stderr)  # an interrupted run may still reach its end
+        print(message, file=sys.stderr)
 
 
 def load_replay(args: Args, replay: Replay, global_step: int):

@@ -105,8 +105,9 @@ class Args:
             if name in fractions and value > 1:
                 raise ValueError(f"{flag} must be at most 1")
         learning_starts = f"--learning-starts {self.learning_starts}"
-        # The newest of three rows of steps has no next observation yet, and one of the two before
-        # it can be an autoreset step: from three rows on there is always a transition to sample.
+        # The replay buffer holds rows, each with a step of every environment. Of three rows, the
+        # newest has no next observation yet, and one of the others can be an autoreset step (see
+        # make_envs). So there is always one to sample.
         if self.learning_starts < 3 * self.num_envs:
             least = f"{3 * self.num_envs} (3 x --num-envs {self.num_envs})"
             raise ValueError(f"{learning_starts} must be at least {least}")
@@ -347,11 +348,11 @@ def crossed(first_step: int, step: int, every: int) -> int:
 
 
 def next_log_step(step: int, eval_frequency: int, longest: int) -> int:
-    """First step after `step` at which scalars are logged; eval_frequency is above 0.
+    """First step after `step` that ends an iteration of train(); eval_frequency is above 0.
 
-    The intervals between such steps are equal, at most `longest` steps long, and an evaluation
-    always falls at the end of one. With evaluations every 5000 steps and 2000 as the longest,
-    the steps are 1667, 3334, 5000, ...
+    Scalars are logged and evaluations made only there. So the time between two evaluations is
+    divided into equal intervals of at most `longest` steps. With evaluations every 5000 steps and
+    2000 as the longest, iterations end at 1667, 3334, 5000, ...
     """
     intervals = math.ceil(eval_frequency / longest)  # between two evaluations
     # The k-th interval ends at ceil(k * eval_frequency / intervals)
@@ -437,9 +438,10 @@ def check_resume(args: Args, saved: dict):
     if steps_left <= args.learning_starts:
         message = f"--resume {args.resume}: the replay buffer starts empty, so that the last "
         message += f"{steps_left} steps train nothing (--learning-starts {args.learning_starts})"
-        if args.total_timesteps != saved["total_timesteps"]:  # extended, but not by enough
+        # To extend a run by so little is a mistake; an interrupted run may still reach its end
+        if args.total_timesteps != saved["total_timesteps"]:
             sys.exit(f"{message}; raise --total-timesteps")
-        print(message, file=sys.stderr)  # an interrupted run may still reach its end
+        print(message, file=sys.stderr)
 
 
 def open_envs(args: Args, env_seed: int, global_step: int):
