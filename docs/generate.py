@@ -160,15 +160,31 @@ def fields(file: str) -> dict[str, tuple[str, str]]:
     return found
 
 
-def ppo_flags(_) -> str:
-    box, discrete = fields("ppo_continuous"), fields("ppo")
+def flags_of(*files: str) -> str:
+    """The flags of all these files, with the default in each."""
+    columns = {file: fields(file) for file in files}
+    words = {}
+    for found in columns.values():
+        for name, (_, text) in found.items():
+            words.setdefault(name, re.sub(r"^(TD3|DDPG): ", "", text))
     rows = []
-    for name, (default, words) in box.items():
-        other = discrete.get(name, ("not available", ""))[0]
-        rows.append([f"`{name}`", words.replace("|", "\\|"), f"`{default}`", f"`{other}`"])
-        if other == "not available":
-            rows[-1][3] = ""
-    return table(["flag", "meaning", "`ppo_continuous.py`", "`ppo.py`"], rows, 2)
+    for name, text in words.items():
+        defaults = [column.get(name, ("",))[0] for column in columns.values()]
+        cells = [f"`{default}`" if default else "" for default in defaults]
+        rows.append([f"`{name}`", text.replace("|", "\\|"), *cells])
+    return table(["flag", "meaning", *[f"`{file}.py`" for file in files]], rows, 2)
+
+
+def ppo_flags(_) -> str:
+    return flags_of("ppo_continuous", "ppo")
+
+
+def sac_flags(_) -> str:
+    return flags_of("sac_continuous")
+
+
+def td3_flags(_) -> str:
+    return flags_of("td3_continuous", "ddpg_continuous")
 
 
 def ppo_metrics(text: str) -> str:
@@ -199,9 +215,8 @@ METRIC_NAMES = (
     "losses/clipfrac",
     "losses/explained_variance",
 )
-GENERATED = {
-    x.__name__: x for x in (readme_results, ppo_results, ppo_mistakes, ppo_flags, ppo_metrics)
-}
+PARTS = (readme_results, ppo_results, ppo_mistakes, ppo_flags, ppo_metrics, sac_flags, td3_flags)
+GENERATED = {part.__name__: part for part in PARTS}
 
 
 def line_of(code: str, path: str) -> int | None:
