@@ -40,7 +40,6 @@ import numpy as np
 import torch
 import torch.nn as nn
 import tyro
-from torch.distributions import Normal
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
@@ -262,7 +261,8 @@ class Agent(nn.Module):
         """obs (n, obs_dim) -> action (n, action_dim) and its logprob (n,)."""
         mean, logstd = self.compute(self.actor, obs).chunk(2, -1)
         std = logstd.clamp(-20, 2).exp()  # the limits of the authors' code
-        policy = Normal(mean, std, validate_args=False)  # train() checks for NaN itself
+        # validate_args would look for NaN in each call; train() does so once an iteration
+        policy = torch.distributions.Normal(mean, std, validate_args=False)
         sample = policy.rsample()
         # Appendix C: tanh changes the density by its derivative 1 - tanh(sample)^2. Its logarithm is
         # written so that it stays finite where tanh(sample) rounds to 1.

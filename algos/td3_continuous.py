@@ -239,6 +239,7 @@ class Agent(nn.Module):
             nn.ReLU(),
             EnsembleLinear(self.num_critics, 256, 1),
         )
+        # TD3: there is no temperature
         self.register_buffer("action_low", torch.from_numpy(action_space.low))
         self.register_buffer("action_high", torch.from_numpy(action_space.high))
 
@@ -365,7 +366,7 @@ def critic_loss(agent: Agent, target_agent, args: Args, obs, next_obs, action, r
         noise = args.policy_noise * torch.randn_like(next_action)
         noise = noise.clamp(-args.noise_clip, args.noise_clip)
         next_action = (next_action + noise).clamp(-1, 1)
-        next_value = target_agent.get_values(next_obs, next_action).amin(0)
+        next_value = target_agent.get_values(next_obs, next_action).amin(0)  # TD3: the smaller
         target = td_target(reward, terminal, next_value, args.gamma)
     values = agent.get_values(obs, action)
     assert values.shape == (agent.num_critics, *target.shape)
@@ -384,7 +385,7 @@ def policy_loss(agent: Agent, args: Args, obs):
     action = agent.get_mean_action(obs)  # TD3: the value of its actions, by the first critic
     loss = -agent.get_values(obs, action)[0].mean()
     metrics = {
-        "losses/actor_loss": loss,
+        "losses/actor_loss": loss,  # TD3: of the policy alone
     }
     return loss, metrics
 
@@ -714,8 +715,9 @@ def train(args: Args, signals=()) -> dict:
     env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30, to have seeds of their own
     envs, obs, eval_backend = open_envs(args, env_seed, global_step)
     agent = Agent(obs.shape[1], envs.single_action_space, args, precision).to(device)
+    policy_parameters = agent.actor.parameters()  # TD3: there is no temperature
     optimizers = {
-        "policy": torch.optim.Adam(agent.actor.parameters(), lr=args.policy_lr, fused=True),
+        "policy": torch.optim.Adam(policy_parameters, lr=args.policy_lr, fused=True),
         "critics": torch.optim.Adam(agent.critics.parameters(), lr=args.q_lr, fused=True),
     }
     target_agent = copy.deepcopy(agent)
@@ -724,7 +726,7 @@ def train(args: Args, signals=()) -> dict:
     num_updates = 0  # so far
     updates_due = 0.0
     if args.resume:
-        agent.load_state_dict(saved["agent"])
+        agent.load_state_dict(saved["agent"])  # TD3: there is no temperature
         target_agent.load_state_dict(saved["target_agent"])
         for name, optimizer in optimizers.items():  # the hyperparameters come from the flags
             moments = saved["optimizers"][name]["state"]
@@ -760,7 +762,7 @@ def train(args: Args, signals=()) -> dict:
                 action = torch.empty(args.num_envs, agent.action_dim).uniform_(-1, 1).to(device)
             else:
                 with torch.inference_mode():
-                    action = agent.get_action(torch.from_numpy(obs).to(device))
+                    action = agent.get_action(torch.from_numpy(obs).to(device))  # TD3: no logprob
             valid = ~done  # the step after the end of an episode only resets
             next_obs, reward, terminated, truncated, info = envs.step(agent.to_env(action))
             next_obs = flatten(next_obs)
