@@ -279,7 +279,9 @@ class Agent(nn.Module):
         action = action.view(-1, *self.action_low.shape)
         center = (self.action_high + self.action_low) / 2
         half_range = (self.action_high - self.action_low) / 2
-        return (center + half_range * action).cpu().numpy()
+        action = center + half_range * action
+        # Rounding may exceed the bounds, hence clamp()
+        return action.clamp(self.action_low, self.action_high).cpu().numpy()
 
 
 class Replay:
@@ -422,6 +424,8 @@ def update(
     optimizers["critics"].zero_grad()
     loss.backward()
     optimizers["critics"].step()
+    # Copies, as the next call of a CUDA graph, be it of the other loss, overwrites these tensors
+    copies = {name: value.detach().clone() for name, value in metrics.items()}
     if count % args.policy_frequency == 0:
         agent.critics.requires_grad_(False)  # the policy's loss needs no gradient of their weights
         loss, policy_metrics = policy_loss_fn(agent, args, minibatch["obs"])
@@ -429,11 +433,10 @@ def update(
         loss.backward()
         optimizers["policy"].step()
         agent.critics.requires_grad_(True)
-        metrics.update(policy_metrics)
+        copies.update({name: value.detach().clone() for name, value in policy_metrics.items()})
     if count % args.target_network_frequency == 0:
         update_target(target_agent.critics, agent.critics, args.tau)
-    # Copies, as the next call of a CUDA graph overwrites these tensors
-    return {name: value.detach().clone() for name, value in metrics.items()}
+    return copies
 
 
 @torch.no_grad()
