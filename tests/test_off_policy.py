@@ -442,6 +442,16 @@ def test_losses_move_only_their_own_weights(off):
     assert all(parameter.requires_grad for parameter in agent.parameters())
 
 
+def test_first_weights(off):
+    """Those of nn.Linear. Would break: critics that begin, and hence remain, equal; the wrong number of inputs."""
+    agent = off.Agent(5, gym.spaces.Box(-1, 1, (4,), np.float32), off.Args(), "float32")
+    for layer, inputs in zip(agent.critics[::2], (9, 256, 256)):
+        for tensor in (layer.weight, layer.bias):
+            assert tensor.abs().max() <= inputs**-0.5
+            assert len(tensor) == 1 or not (tensor[0] == tensor[1]).any()
+        assert layer.weight.std().item() == pytest.approx((3 * inputs) ** -0.5, rel=0.1)
+
+
 def test_optimizers(off, monkeypatch, tmp_path):
     """Would break: weights that no optimiser or the wrong one has, or two have; learning rates mixed up; SGD."""
     call, _ = first_update(off, monkeypatch, tmp_path, policy_lr=1e-3, q_lr=2e-3)
@@ -549,6 +559,22 @@ def test_actions_of_training(off, monkeypatch, tmp_path):
                 assert seen[-1] == (steps >= 300)
         steps += sum(step is not None for step in row)
     assert 20 < sum(seen) < 60
+
+
+def test_actions_of_evaluations(off, tmp_path):
+    """Would break: noise or samples in evaluations, actions that are not scaled, rewards after the first episode."""
+    args, before = tiny(off, tmp_path, env_id="Told-v0"), len(Told.made)
+    envs, obs = off.make_envs(args, "gymnasium", 2, 7)
+    agent = off.Agent(OBS_DIM, envs.single_action_space, args, "float32")
+    deviations = [0.0] * ACTION_DIM if off.__name__ == SAC_FILE else []
+    answer(agent.actor, math.atanh(0.25), math.atanh(-0.5), *deviations)
+    returns = off.evaluate(agent, envs, obs)
+    assert len(Told.made) == before + 2 and len(returns) == 2
+    for env, total in zip(Told.made[before:], returns):
+        steps = env.story[: env.story.index(None)] if None in env.story else env.story
+        assert total == sum(step[2] for step in steps)
+        for step in steps:
+            assert np.allclose(step[1], [2.0, -0.25])
 
 
 def zero_loss(agent):
