@@ -280,7 +280,9 @@ class Agent(nn.Module):
         action = action.view(-1, *self.action_low.shape)
         center = (self.action_high + self.action_low) / 2
         half_range = (self.action_high - self.action_low) / 2
-        return (center + half_range * action).cpu().numpy()
+        action = center + half_range * action
+        # Rounding may exceed the bounds, hence clamp()
+        return action.clamp(self.action_low, self.action_high).cpu().numpy()
 
 
 class Replay:
