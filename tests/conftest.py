@@ -95,7 +95,6 @@ def tiny(algo, folder: Path, **flags):
     small |= {"env_id": toy(algo), "env_backend": "gymnasium", "num_envs": 2, "eval_episodes": 2}
     small |= {"num_steps": 8, "num_minibatches": 2, "update_epochs": 2, "eval_frequency": 0}
     small |= {"buffer_size": 64, "learning_starts": 8, "batch_size": 4, "train_frequency": 4}
-    small["updates_per_step"] = 0.25
     small["eval_max_steps"] = 100
     small["total_timesteps"] = 28 if algo.__name__ in ATARI else 64
     return algo.Args(**{key: value for key, value in small.items() if has(algo, key)} | flags)

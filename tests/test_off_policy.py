@@ -516,10 +516,12 @@ def test_updates_per_step(off, monkeypatch, tmp_path, num_envs, per_step):
         at.append(len(envs[0].story))
 
     _, envs = play(off, monkeypatch, tmp_path, look, **flags)
-    expected, due = [], Fraction(0)
+    expected, due, taken = [], Fraction(0), 0
     for row, steps in enumerate(zip(*(env.story for env in envs)), 1):
-        if row * num_envs >= 20:
-            due += sum(step is not None for step in steps) * Fraction(per_step)
+        valid = sum(step is not None for step in steps)
+        taken += valid
+        if taken >= 20:
+            due += valid * Fraction(per_step)
         expected += [row] * (int(due) - len(expected))
     assert len(expected) > 10 and at == expected
 
