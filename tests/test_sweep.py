@@ -371,6 +371,30 @@ def test_declared_sweeps(tmp_path, monkeypatch, capsys, name, runs):
     assert left in ([], ["mistakes"], ["notes"], ["patched"])
 
 
+@pytest.mark.parametrize(
+    "name", sorted({name.partition(" ")[0] for name, _ in DECLARED} | {"off_policy"})
+)
+def test_steps_of_a_study(tmp_path, name):
+    """Would break: a study that trains for its usual number of steps, hours, though STEPS asks for a short test."""
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text(STUB.format(folder=tmp_path))
+    python.chmod(0o755)
+    path = f"{python.parent}:{os.environ['PATH']}"
+    variables = {"WORKERS": "1", "RUNS": str(tmp_path / "runs"), "STEPS": "4320", "PATH": path}
+    done = subprocess.run(
+        ["bash", ROOT / f"scripts/{name}.sh"], env=os.environ | variables, stdin=subprocess.DEVNULL
+    )
+    words, lines = ((tmp_path / file).read_text() for file in ("words", "lines"))
+    jobs = lines.replace("\\\n", " ").splitlines() or [" ".join(words.splitlines())]
+    wanted = (
+        "--total-timesteps 4320",
+        "--total-timesteps 6480",
+    )  # atari_minutes.sh: its peer takes longer
+    assert done.returncode == 0
+    assert [job for job in jobs if job and not any(steps in job for steps in wanted)] == []
+
+
 def test_dry_run(folder, capsys):
     """Would break: a dry run that starts, creates or removes something, or tells another story than the sweep."""
     record("done", old_args(), eval_return_mean=1.0)
