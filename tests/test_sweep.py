@@ -260,6 +260,12 @@ BAD = [
     ("fake.py", {"env_ids": ()}, [], "nothing to run"),
     ("fake.py", {"ray": "127.0.0.1:9"}, [], "--ray 127.0.0.1:9 cannot be used"),
     (ALGOS / "ppo_continuous.py", {"env_ids": ("Pendlum-v1",)}, [], "--env-id Pendlum-v1"),
+    (
+        ALGOS / "ppo.py",
+        {"env_ids": ("mine:Mine-v0",)},
+        [],
+        "Set PYTHONPATH to the folder that contains mine,",
+    ),
 ]
 
 
