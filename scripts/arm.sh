@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A robot arm with a sparse reward (docs/curiosity.md): with and without intrinsic reward, ten seeds each; and ICM with one
 # mistake at a time, three seeds each. Most of the mistakes were found in the notes behind this project.
-# SEEDS=1 scripts/arm.sh trains only seed 1.
+# SEEDS=1 scripts/arm.sh trains only seed 1, STEPS=20000 for so many steps.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" # for envs:NAME
@@ -12,7 +12,7 @@ for name in rnd_any_dimension "${mistakes[@]}"; do
 done
 
 run="--env-ids envs:ArmReach-v0 --seeds ${SEEDS:-1-10}" few="--env-ids envs:ArmReach-v0 --seeds ${SEEDS:-1-3}"
-icm="--scripts algos/ppo_icm.py" short="--total-timesteps 300000"
+icm="--scripts algos/ppo_icm.py" short="--total-timesteps ${STEPS:-300000}"
 python scripts/sweep.py --workers "${WORKERS:-0}" --device "${DEVICE:-auto}" --runs-dir "$runs" "$@" --jobs - <<JOBS
 --scripts algos/ppo_continuous.py algos/ppo_rnd.py algos/ppo_icm.py '$runs/mistakes/rnd_any_dimension.py' $run -- $short
 --scripts algos/ppo_rnd.py $run --tag no-bonus -- $short --int-coef 0 --ext-coef 1

@@ -10,4 +10,4 @@ done
 
 python scripts/sweep.py --scripts algos/ppo_atari.py "$runs"/mistakes/{done_cleared,clip_around_return,no_frame_skip}.py \
   --env-ids PongNoFrameskip-v4 --seeds ${SEEDS:-1-3} --workers "${WORKERS:-0}" --device "${DEVICE:-auto}" \
-  --runs-dir "$runs" "$@" -- --total-timesteps "${TIMESTEPS:-2500000}" --torch-threads 1
+  --runs-dir "$runs" "$@" -- --total-timesteps "${STEPS:-2500000}" --torch-threads 1

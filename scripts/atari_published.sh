@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 both="--env-ids ${TASKS:-BreakoutNoFrameskip-v4 PongNoFrameskip-v4}"
 gradient="$both --seeds ${SEEDS:-1-5} --scripts"
 values="$both --seeds ${DQN_SEEDS:-1-3} --scripts"
-flags="--total-timesteps ${TIMESTEPS:-500000} --torch-threads 1"
+flags="--total-timesteps ${STEPS:-500000} --torch-threads 1"
 replay="--buffer-size 100000"
 ours="--device ${DEVICE:-cpu} --precision ${PRECISION:-float32}" small="--rms-eps 1e-8"
 

@@ -2,10 +2,10 @@
 # All runs of docs/augmentation.md: PPO, RPO (alpha 0.5, its default), RAD and DrAC on two tasks of the RPO paper's table 1,
 # and DrAC with an augmentation weight that is too large.
 # TASKS="FishSwim-v1 WalkerRun-v1" SEEDS=1-3 PARTS=files scripts/augmentation.sh trains the four algorithms on other tasks.
-# TIMESTEPS=8000000 trains for as long as the paper.
+# STEPS=8000000 trains for as long as the paper.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-runs="${RUNS:-runs}" flags="--total-timesteps ${TIMESTEPS:-1000000}"
+runs="${RUNS:-runs}" flags="--total-timesteps ${STEPS:-1000000}"
 bash scripts/patched.sh drac_held_scale "$runs/patched"
 
 files() {

@@ -8,24 +8,25 @@ seeds=${SEEDS:-21-30} # other seeds than 1 to 12, with which the defaults were c
 few=${SEEDS:-21-25}
 three=${SEEDS:-21-23}
 variant=benchmarks.cartpole_pixels
+steps="${STEPS:+--total-timesteps $STEPS}" # without STEPS the default of the file
 first="--num-steps 64 --num-minibatches 2 --update-epochs 10 --activation SiLU --init-std 1 --norm-adv --vf-coef 0.5" # defaults of an older version
 
 python scripts/sweep.py --workers "${WORKERS:-0}" --device "${DEVICE:-auto}" --runs-dir "${RUNS:-runs}" \
   "$@" --jobs - <<JOBS
---scripts algos/ppo.py --seeds $seeds --env-ids CartPole-v1
---scripts algos/dqn.py --seeds $seeds --env-ids CartPole-v1 --grid loss=mse,huber
---scripts algos/reinforce.py --seeds $seeds --env-ids CartPole-v1 --grid baseline=value,none
---scripts algos/reinforce.py --seeds $seeds --env-ids envs:PhysicsCartPole-v0
---scripts algos/dqn.py --seeds $few --env-ids Acrobot-v1
---scripts algos/ppo.py --seeds $few --env-ids Acrobot-v1 --grid activation=Tanh,SiLU --grid norm_obs=True,False
---scripts algos/ppo.py --seeds $few --env-ids MountainCar-v0 -- --total-timesteps 500000
+--scripts algos/ppo.py --seeds $seeds --env-ids CartPole-v1 -- $steps
+--scripts algos/dqn.py --seeds $seeds --env-ids CartPole-v1 --grid loss=mse,huber -- $steps
+--scripts algos/reinforce.py --seeds $seeds --env-ids CartPole-v1 --grid baseline=value,none -- $steps
+--scripts algos/reinforce.py --seeds $seeds --env-ids envs:PhysicsCartPole-v0 -- $steps
+--scripts algos/dqn.py --seeds $few --env-ids Acrobot-v1 -- $steps
+--scripts algos/ppo.py --seeds $few --env-ids Acrobot-v1 --grid activation=Tanh,SiLU --grid norm_obs=True,False -- $steps
+--scripts algos/ppo.py --seeds $few --env-ids MountainCar-v0 -- --total-timesteps ${STEPS:-500000}
 --scripts algos/ppo.py --seeds $few --env-ids LunarLander-v3 \
-  -- --total-timesteps 1000000 --gamma 0.999 --gae-lambda 0.98 --num-minibatches 8
+  -- --total-timesteps ${STEPS:-1000000} --gamma 0.999 --gae-lambda 0.98 --num-minibatches 8
 --scripts algos/ppo_continuous.py --seeds $few --env-ids envs:BalancingPlateContinuous-v0 \
-  -- --total-timesteps 2000000 --gamma 0.999 --learning-rate 1e-3 $first
+  -- --total-timesteps ${STEPS:-2000000} --gamma 0.999 --learning-rate 1e-3 $first
 --scripts algos/dqn.py --seeds $three --env-ids envs:BalancingPlateStacked-v0 \
-  -- --total-timesteps 600000 --train-frequency 2 --learning-rate 2.5e-4 --gamma 0.97 --double-dqn --end-e 0.02 \
+  -- --total-timesteps ${STEPS:-600000} --train-frequency 2 --learning-rate 2.5e-4 --gamma 0.97 --double-dqn --end-e 0.02 \
   --tau 0.01 --target-network-frequency 4 --eval-frequency 25000 --eval-episodes 20
---scripts algos/ppo_pixels.py --seeds $three --env-ids envs:CartPolePixels-v0 $variant:Skip4-v0 -- --torch-threads 1
---scripts algos/dqn_pixels.py --seeds $three --env-ids envs:CartPolePixels-v0 -- --torch-threads 1
+--scripts algos/ppo_pixels.py --seeds $three --env-ids envs:CartPolePixels-v0 $variant:Skip4-v0 -- --torch-threads 1 $steps
+--scripts algos/dqn_pixels.py --seeds $three --env-ids envs:CartPolePixels-v0 -- --torch-threads 1 $steps
 JOBS

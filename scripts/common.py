@@ -70,6 +70,18 @@ def check_output(flag: str, file: Path | None, *endings: str) -> None:
         tempfile.TemporaryFile(dir=existing).close()
 
 
+def module_advice(env_id: str) -> str:
+    """What to do if Python cannot find the module of an id MODULE:NAME, otherwise ""."""
+    module = env_id.rpartition(":")[0]
+    try:
+        found = not module or importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        found = False
+    folder = f"the folder that contains {module.partition('.')[0]}"
+    where = f"Set PYTHONPATH to {folder}, for example PYTHONPATH=. for the current folder"
+    return "" if found else f" Python searches for {module} in the folders of PYTHONPATH. {where}."
+
+
 def check_env(env_id: str):
     """Return the action space of an environment. End the program if Gymnasium cannot make the environment."""
     import gymnasium as gym
@@ -78,7 +90,7 @@ def check_env(env_id: str):
         with gym.make(env_id) as env:
             return env.action_space
     except Exception as error:
-        check(False, f"--env-id {env_id}: {one_line(str(error))}")
+        check(False, f"--env-id {env_id}: {one_line(str(error))}{module_advice(env_id)}")
 
 
 def check_script(file: Path) -> None:

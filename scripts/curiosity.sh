@@ -9,7 +9,7 @@ lines() {
     plain=ppo_continuous steps=300000
     if [ "$task" = MountainCar-v0 ]; then plain=ppo; fi
     if [ "$task" = CartpoleSwingupSparse-v1 ]; then steps=1000000; fi
-    run="--env-ids $task --seeds ${SEEDS:-1-5} -- --total-timesteps $steps --device ${DEVICE:-auto}"
+    run="--env-ids $task --seeds ${SEEDS:-1-5} -- --total-timesteps ${STEPS:-$steps} --device ${DEVICE:-auto}"
     echo "--scripts algos/$plain.py algos/ppo_rnd.py algos/ppo_icm.py $run"
     echo "--scripts algos/ppo_rnd.py --tag no-bonus $run --int-coef 0 --ext-coef 1"
   done

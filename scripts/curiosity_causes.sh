@@ -12,7 +12,7 @@ for name in "${changes[@]}"; do
 done
 
 run="--env-ids MountainCarContinuous-v0 --seeds ${SEEDS:-11-30}" both="algos/ppo_rnd.py algos/ppo_icm.py"
-short="--total-timesteps 300000"
+short="--total-timesteps ${STEPS:-300000}"
 python scripts/sweep.py --workers "${WORKERS:-0}" --device "${DEVICE:-auto}" --runs-dir "$runs" "$@" --jobs - <<JOBS
 --scripts algos/ppo_continuous.py $both $(printf "'$runs/mistakes/%s.py' " "${changes[@]}") $run -- $short
 --scripts $both --tag no-bonus $run -- $short --int-coef 0 --ext-coef 1

@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 from typing import Literal
 
 # Imported before the slow packages below, so that Ctrl-C during their import leaves no traceback.
-from common import ROOT, check, check_output, check_script, load, one_line
+from common import ROOT, check, check_output, check_script, load, module_advice, one_line
 
 # isort: split
 import gymnasium as gym
@@ -167,7 +167,7 @@ def episode_starter(module, args, mode: Literal["human", "rgb_array"] | None) ->
         done = "rendered" if mode else "made"
         if mode and "mujoco" in str(gym.registry.get(name)):
             done += "; try MUJOCO_GL=egl or osmesa"
-        check(False, f"{name} cannot be {done} ({one_line(error)})")
+        check(False, f"{name} cannot be {done} ({one_line(error)}{module_advice(name)})")
     hidden = f"{name} exists in EnvPool only, which cannot render it; use --no-render"
     check(backend == "gymnasium" or not mode, hidden)
     if mode != "human":

@@ -10,6 +10,6 @@ both="--tag published --env-ids $tasks"
 
 python scripts/sweep.py --workers "${WORKERS:-0}" --runs-dir "${RUNS:-runs}" \
   "$@" --jobs - <<JOBS
-$both --scripts algos/ppo_continuous.py --seeds ${SEEDS:-1-5} -- --total-timesteps 1000000 $published
-$both --scripts benchmarks/sb3_ppo.py --seeds ${PEER_SEEDS:-1-2} -- --total-timesteps 1000000 --settings cleanrl
+$both --scripts algos/ppo_continuous.py --seeds ${SEEDS:-1-5} -- --total-timesteps ${STEPS:-1000000} $published
+$both --scripts benchmarks/sb3_ppo.py --seeds ${PEER_SEEDS:-1-2} -- --total-timesteps ${STEPS:-1000000} --settings cleanrl
 JOBS

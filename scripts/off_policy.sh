@@ -13,20 +13,20 @@ td3="--scripts benchmarks/sb3_sac.py --tag td3 --seeds $seeds"
 jobs=()
 if [[ $tasks == *" Pendulum "* ]]; then
   files="algos/sac_continuous.py algos/td3_continuous.py algos/ddpg_continuous.py"
-  jobs+=("--scripts $files --env-ids Pendulum-v1 --seeds ${SEEDS:-1-10} -- $device --total-timesteps 20000 --learning-starts 1000")
+  jobs+=("--scripts $files --env-ids Pendulum-v1 --seeds ${SEEDS:-1-10} -- $device --total-timesteps ${STEPS:-20000} --learning-starts 1000")
 fi
 if [[ $tasks == *" HalfCheetah "* ]]; then
-  jobs+=("$ours --env-ids HalfCheetah-v5 -- $device --total-timesteps 150000")
-  jobs+=("$sb3 --env-ids HalfCheetah-v5 -- --total-timesteps 150000")
-  jobs+=("--scripts algos/td3_continuous.py --seeds $seeds --env-ids HalfCheetah-v5 -- $device --total-timesteps 150000")
-  jobs+=("$td3 --env-ids HalfCheetah-v5 -- --algo TD3 --total-timesteps 150000")
+  jobs+=("$ours --env-ids HalfCheetah-v5 -- $device --total-timesteps ${STEPS:-150000}")
+  jobs+=("$sb3 --env-ids HalfCheetah-v5 -- --total-timesteps ${STEPS:-150000}")
+  jobs+=("--scripts algos/td3_continuous.py --seeds $seeds --env-ids HalfCheetah-v5 -- $device --total-timesteps ${STEPS:-150000}")
+  jobs+=("$td3 --env-ids HalfCheetah-v5 -- --algo TD3 --total-timesteps ${STEPS:-150000}")
 fi
 if [[ $tasks == *" Hopper "* ]]; then
-  jobs+=("$ours --env-ids Hopper-v5 -- $device --total-timesteps 150000")
-  jobs+=("$sb3 --env-ids Hopper-v5 -- --total-timesteps 150000")
+  jobs+=("$ours --env-ids Hopper-v5 -- $device --total-timesteps ${STEPS:-150000}")
+  jobs+=("$sb3 --env-ids Hopper-v5 -- --total-timesteps ${STEPS:-150000}")
 fi
 if [[ $tasks == *" long "* ]]; then
-  jobs+=("--scripts algos/sac_continuous.py --tag long --seeds ${SEEDS:-1-3} --env-ids HalfCheetah-v5 -- $device --total-timesteps 300000")
+  jobs+=("--scripts algos/sac_continuous.py --tag long --seeds ${SEEDS:-1-3} --env-ids HalfCheetah-v5 -- $device --total-timesteps ${STEPS:-300000}")
 fi
 printf '%s\n' "${jobs[@]}" |
   python scripts/sweep.py --workers "${WORKERS:-0}" --runs-dir "${RUNS:-runs}" "$@" --jobs -

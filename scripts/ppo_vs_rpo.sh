@@ -11,7 +11,7 @@ alphas="--grid rpo-alpha=0.01,0.1,0.5,1.0,3.0" distributions="--grid distributio
 ppo_by_alpha="--grid rpo-alpha=0" # identical to PPO, with the distributions of rpo_continuous.py
 first="--num-steps 64 --num-minibatches 2 --update-epochs 10 --learning-rate 2e-3 --gamma 0.99 --activation SiLU"
 first="$first --init-std 1 --norm-adv --vf-coef 0.5"
-short="--total-timesteps 400000 $first" medium="--total-timesteps 1000000 $first" long="--total-timesteps 3000000 $first"
+short="--total-timesteps ${STEPS:-400000} $first" medium="--total-timesteps ${STEPS:-1000000} $first" long="--total-timesteps ${STEPS:-3000000} $first"
 
 python scripts/sweep.py --workers "${WORKERS:-0}" --device "${DEVICE:-auto}" --runs-dir "${RUNS:-runs}" \
   "$@" --jobs - <<JOBS

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # PPO and RPO with the settings of the RPO paper (arXiv:2212.07536), with truncation bootstrapped and treated as
-# termination. The paper trains for 8M steps: TIMESTEPS=8000000 scripts/rpo_paper.sh
+# termination. The paper trains for 8M steps: STEPS=8000000 scripts/rpo_paper.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,6 +10,6 @@ paper="$paper --clip-vloss --activation Tanh --init-std 1 --norm-adv --vf-coef 0
 
 python scripts/sweep.py --workers "${WORKERS:-0}" --device "${DEVICE:-auto}" --runs-dir "${RUNS:-runs}" \
   "$@" --jobs - <<JOBS
-$both --env-ids Pendulum-v1 --seeds ${SEEDS:-1-10} -- --total-timesteps ${TIMESTEPS:-500000} $paper
-$both --env-ids BipedalWalker-v3 --seeds ${SEEDS:-1-5} -- --total-timesteps ${TIMESTEPS:-1000000} $paper
+$both --env-ids Pendulum-v1 --seeds ${SEEDS:-1-10} -- --total-timesteps ${STEPS:-500000} $paper
+$both --env-ids BipedalWalker-v3 --seeds ${SEEDS:-1-5} -- --total-timesteps ${STEPS:-1000000} $paper
 JOBS

@@ -36,7 +36,7 @@ declare -A change=(
 lines() {
   for candidate in ${CANDIDATES:-base std1 silu normadv rows128 epochs5 long gamma995 lambda98 lr5e-4}; do
     echo --scripts algos/ppo_continuous.py --env-ids HalfCheetah-v5 BipedalWalker-v3 LunarLanderContinuous-v3 \
-      --seeds ${SEEDS:-101} --tag $candidate -- --total-timesteps 1000000 --compile $base ${change[$candidate]}
+      --seeds ${SEEDS:-101} --tag $candidate -- --total-timesteps ${STEPS:-1000000} --compile $base ${change[$candidate]}
   done
 }
 jobs="$(set -e; lines)" # an unknown candidate ends the script here

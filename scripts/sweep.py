@@ -17,11 +17,9 @@ status is then 1.
 
 --ray ADDRESS (or local) executes the runs on a Ray cluster on which the requirements are installed. The working folder
 is copied to it; checkpoints and results are copied back. --slurm N submits an array of N tasks that share the runs.
-The program works on Linux and macOS.
 """
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import math
@@ -52,6 +50,7 @@ from common import (
     read_json,
 )
 from sweeping import clusters
+from sweeping.claims import Keeper, hold, is_held, release
 from sweeping.plan import TIMED_OUT, Job, Plan, expand, read_flags
 from tqdm import tqdm
 
@@ -60,6 +59,7 @@ NO_EFFECT = ("runs_dir", "resume", "track", "wandb_project_name", "wandb_entity"
 NEEDED = 50e6  # bytes of disk space that must be free for a run to start
 EDITED = "the script was edited during the sweep; start the sweep again"
 GRACE = 120  # seconds that a run has to save its checkpoint after SIGTERM
+RAY_KEEPER = Keeper()  # of all runs on Ray, since they end with this process
 
 
 @dataclass
@@ -182,9 +182,9 @@ def log_file(name: str, runs_dir: Path) -> Path:
     return runs_dir / "logs" / f"{name}.log"
 
 
-def lock_file(name: str, runs_dir: Path) -> Path:
-    (runs_dir / ".locks").mkdir(parents=True, exist_ok=True)
-    return runs_dir / ".locks" / f"{name}.lock"
+def claim_file(name: str, runs_dir: Path) -> Path:
+    (runs_dir / ".claims").mkdir(parents=True, exist_ok=True)
+    return runs_dir / ".claims" / name
 
 
 def tail(file: Path, after: int = 0) -> str:
@@ -197,33 +197,6 @@ def tail(file: Path, after: int = 0) -> str:
         return ""
 
 
-def hold(file: Path, wait: bool = False) -> int | None:
-    """Lock the file for this process and for processes that inherit the descriptor.
-
-    Returns None if another process holds the lock. The system releases the lock when the last of these processes has
-    ended: after kill -9 of a sweep its runs continue and keep their locks.
-    """
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    return descriptor
-
-
-def is_held(name: str, runs_dir: Path) -> bool:
-    """Whether a process holds the run's lock. Nothing is written, since the folder may belong to another user."""
-    try:
-        with (runs_dir / ".locks" / f"{name}.lock").open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # the file does not exist
-        pass
-    return False
-
-
 def declare(jobs: list[Job], runs_dir: Path) -> None:
     """Add the runs to sweep.json, from which scripts/plot.py knows of runs without a folder.
 
@@ -231,7 +204,8 @@ def declare(jobs: list[Job], runs_dir: Path) -> None:
     """
     file, temporary = runs_dir / "sweep.json", runs_dir / "sweep.tmp"
     try:
-        held = hold(lock_file("sweep.json", runs_dir), wait=True)
+        while not (claim := hold(claim_file("sweep.json", runs_dir))):
+            time.sleep(0.1)
         runs = declared(runs_dir)
         for job in jobs:
             record = {key: job.args[key] for key in KEYS}
@@ -240,7 +214,7 @@ def declare(jobs: list[Job], runs_dir: Path) -> None:
             runs[tuple(record[key] for key in KEYS)] = record
         temporary.write_text(json.dumps({"runs": list(runs.values())}, indent=1) + "\n")
         os.replace(temporary, file)
-        os.close(held)
+        release(claim)
     except OSError as error:
         check(False, f"--runs-dir {runs_dir} cannot be written to: {error.strerror}")
 
@@ -263,7 +237,7 @@ def environment(threads: int, slot: int = 0, gpus: list[str] | None = None) -> d
 
 
 def local_runner(options: Options, jobs: list[Job], stop: list[int]) -> Callable:
-    """Return run(job, slot, resume, held), which executes a run in a local process and returns its exit status."""
+    """Return run(job, slot, resume, keeper), which executes a run in a local process and returns its exit status."""
     threads, gpus = max(1, num_cores() // options.workers), []
     devices = {job.args.get("device", "cpu") for job in jobs}
     if devices - {"cpu"}:
@@ -272,7 +246,7 @@ def local_runner(options: Options, jobs: list[Job], stop: list[int]) -> Callable
         gpus = visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), torch.cuda.device_count())
     check(gpus or "cuda" not in devices, "--device cuda is not available; use --device cpu")
 
-    def run(job: Job, slot: int, resume: Path | None, held: int) -> int:
+    def run(job: Job, slot: int, resume: Path | None, keeper: Keeper) -> int:
         line = command(job, resume)
         on_gpu = job.args.get("device", "cpu") != "cpu"
         launches_ranks = {"torchrun", "torch.distributed.run"} & {
@@ -280,21 +254,27 @@ def local_runner(options: Options, jobs: list[Job], stop: list[int]) -> Callable
         }
         assigned = gpus if on_gpu and not launches_ranks else None
         variables = os.environ | environment(threads, slot, assigned)
-        with log_file(job.name, options.runs_dir).open("a") as log:
+        with log_file(job.name, options.runs_dir).open("a", encoding="utf-8") as log:
             print(f"$ {shlex.join(line)}", file=log, flush=True)
-            streams = dict(stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
-            process = subprocess.Popen(line, env=variables, pass_fds=[held], **streams)
+            streams = dict(stdin=keeper.pipe, stdout=log, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(line, env=variables, **streams)
         deadline = time.monotonic() + (options.timeout * 60 or float("inf"))
         while process.poll() is None and not stop and time.monotonic() < deadline:
+            if not keeper.is_alive():
+                break
             time.sleep(0.1)
         ended = process.poll() is not None
-        process.terminate()  # the run saves a checkpoint first; no effect if it has ended
+        # The run saves a checkpoint first; no effect if it has ended. On Windows it would end without a checkpoint, but
+        # there Ctrl-C has reached the run as well.
+        if os.name == "posix" or signal.SIGINT not in stop:
+            process.terminate()
         try:
             process.wait(GRACE)
         except subprocess.TimeoutExpired:
             process.kill()
         code = process.wait()
-        if code and not ended and not stop:  # code 0: it has finished in the meantime
+        # code 0: it has finished in the meantime
+        if code and not ended and not stop and keeper.is_alive():
             raise TimeoutError(f"{TIMED_OUT} after {options.timeout:g} minutes")
         return code
 
@@ -304,8 +284,10 @@ def local_runner(options: Options, jobs: list[Job], stop: list[int]) -> Callable
 # ---- the queue -------------------------------------------------------------------------------------------------------
 
 
-def take(jobs: list[Job], runs_dir: Path, stop: list[int], guard: threading.Lock, begun=math.inf):
-    """Return (job, descriptor of its lock) for the next waiting run that no other sweep executes, or None at the end.
+def take(
+    jobs, runs_dir: Path, stop: list[int], keeper: Keeper, guard: threading.Lock, begun=math.inf
+):
+    """Return (job, claim to it) for the next waiting run that no other sweep executes, or None at the end.
 
     A run that another sweep has finished is done here as well. A run that has failed in another sweep since this one
     has `begun` has failed here as well.
@@ -315,19 +297,20 @@ def take(jobs: list[Job], runs_dir: Path, stop: list[int], guard: threading.Lock
             waiting = [job for job in jobs if job.state == "waiting" and not job.taken]
             for job in waiting:
                 try:
-                    held = hold(lock_file(job.name, runs_dir))
+                    claim = keeper.hold(claim_file(job.name, runs_dir))
                 except OSError as error:  # such as a full disk
                     job.state, job.outcome = "failed", str(error)
                     continue
-                if held is not None and find(job, read_runs(runs_dir))["done"]:
+                if not claim:
+                    continue
+                if find(job, read_runs(runs_dir))["done"]:
                     job.state, job.outcome = "done", "finished by another sweep"
-                    os.close(held)
-                elif held is not None and failed_since(log_file(job.name, runs_dir), begun):
+                elif failed_since(log_file(job.name, runs_dir), begun):
                     job.state, job.outcome = "failed", "failed in another sweep"
-                    os.close(held)
-                elif held is not None:
+                else:
                     job.state, job.taken = "running", True
-                    return job, held
+                    return job, claim
+                release(claim)
         if not waiting:
             break
         time.sleep(1)
@@ -365,10 +348,13 @@ def settle(job: Job, code: int, output: str, runs_dir: Path) -> bool:
     return code not in (0, 1, 2) or (code == 1 and "Traceback" in output)
 
 
-def carry_out(job: Job, slot: int, held: int, run: Callable, options: Options, stop: list[int]):
+def carry_out(
+    job: Job, slot: int, keeper: Keeper, run: Callable, options: Options, stop: list[int]
+):
     """Try to execute a run until it is done, has no attempts left, or the sweep stops.
 
-    An error of the sweep itself, such as a full disk, makes only this run fail.
+    An error of the sweep itself, such as a full disk, makes only this run fail. If the claim was lost, because this
+    machine could not renew it, the run goes back to the queue: another sweep may be executing it.
     """
     begin = time.monotonic()
     try:
@@ -383,7 +369,10 @@ def carry_out(job: Job, slot: int, held: int, run: Callable, options: Options, s
                 raise OSError(f"not started: {room}")
             if job.script.read_bytes() != job.text:
                 raise OSError(EDITED)
-            code = run(job, slot, prepare(job, options.runs_dir), held)
+            code = run(job, slot, prepare(job, options.runs_dir), keeper)
+            if not keeper.is_alive():
+                job.taken, job.state = False, "waiting"
+                return
             # Set this before the state, which another thread watches.
             job.seconds = time.monotonic() - begin
             if job.script.read_bytes() != job.text:  # its copy may differ from the executed version
@@ -401,16 +390,22 @@ def carry_out(job: Job, slot: int, held: int, run: Callable, options: Options, s
         job.state = "waiting" if stop else "failed"
     output = tail(log_file(job.name, options.runs_dir))
     gap = "\n" if output and not output.endswith("\n") else ""
-    with contextlib.suppress(OSError), log_file(job.name, options.runs_dir).open("a") as log:
+    with (
+        contextlib.suppress(OSError),
+        log_file(job.name, options.runs_dir).open("a", encoding="utf-8") as log,
+    ):
         print(f"{gap}= {job.state}: {job.outcome}", file=log)
 
 
 def work(slot: int, jobs: list[Job], run: Callable, options: Options, stop: list[int], *shared):
     """Execute one run after the other, in a thread for each worker."""
-    while taken := take(jobs, options.runs_dir, stop, *shared):
-        job, held = taken
-        carry_out(job, slot, held, run, options, stop)
-        os.close(held)
+    keeper = RAY_KEEPER if options.ray else Keeper()
+    while taken := take(jobs, options.runs_dir, stop, keeper, *shared):
+        job, claim = taken
+        carry_out(job, slot, keeper, run, options, stop)
+        release(claim)
+    if not options.ray:
+        keeper.close()
 
 
 def table(runs: list[tuple[str, str, str]]) -> list[str]:
@@ -486,7 +481,7 @@ def status(runs_dir: Path) -> int:
     for key, run in runs.items():
         log = runs_dir / "logs" / f"{run.get('log', '')}.log"
         last = re.split("[\r\n]+", tail(log).strip())[-1]
-        if is_held(log.stem, runs_dir):
+        if is_held(runs_dir / ".claims" / log.stem):
             state = "running"
             lines.append(f"running {log.stem}: {last}")
         elif key in done:  # the user may have repeated a failed run by hand
@@ -560,8 +555,13 @@ def main(options: Options, common: list[str]) -> int:
     if old:
         action = "move to .old and are run again, for example"
         print(f"{len(old)} runs of another version of their script {action} {old[0]}", flush=True)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2):  # Slurm sends SIGUSR2
-        signal.signal(number, lambda number, _: stop.append(number))
+    for name in (
+        "SIGINT",
+        "SIGTERM",
+        "SIGUSR2",
+    ):  # Slurm sends SIGUSR2, which Windows does not have
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), lambda number, _: stop.append(number))
     workers, guard = len(jobs) if options.ray else options.workers, threading.Lock()
     with ThreadPoolExecutor(workers) as pool:
         shared = jobs, run, options, stop, guard, time.time()
@@ -582,7 +582,7 @@ if __name__ == "__main__":
         signal.signal(number, interrupt)
     try:
         options, common = read_flags(Options, __doc__)
-        if options.status or options.dry_run:
+        if (options.status or options.dry_run) and hasattr(signal, "SIGPIPE"):
             # Without this, `sweep.py --status | head` would print a traceback.
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         sys.exit(main(options, common))

@@ -14,7 +14,7 @@ if python -c "import sbx" 2> /dev/null; then peers="sb3 sbx"; fi
 lines() {
   for task in ${TASKS:-BipedalWalker-v3 HalfCheetah-v5 LunarLanderContinuous-v3 Pendulum-v1}; do
     run="--env-ids $task --seeds ${SEEDS:-1-5}"
-    flags="--total-timesteps $(steps "$task")"
+    flags="--total-timesteps ${STEPS:-$(steps "$task")}"
     short="--eval-episodes 10" # evaluations do not count for the time
     echo "$run --scripts algos/ppo_continuous.py -- $flags $short --device ${DEVICE:-cpu}" # the CPU, as for the others
     for library in $peers; do

@@ -17,7 +17,7 @@ to_go="$whole --gae-lambda 1 --no-bootstrap-truncation --init-std 0.7071"
 lines() {
   for task in ${TASKS:-Pendulum-v1 HalfCheetah-v5 Hopper-v5 Walker2d-v5}; do
     seeds="${SEEDS:-$([ "$task" = Pendulum-v1 ] && echo 1-10 || echo 1-5)}"
-    run="--env-ids $task --seeds $seeds -- --total-timesteps 1000000 --device ${DEVICE:-auto}"
+    run="--env-ids $task --seeds $seeds -- --total-timesteps ${STEPS:-1000000} --device ${DEVICE:-auto}"
     echo "--scripts $files $run"
     paper="--scripts algos/ppo_penalty.py --tag paper"
     if [ "$task" = Pendulum-v1 ]; then
@@ -29,7 +29,7 @@ lines() {
     elif [ "$task" = HalfCheetah-v5 ]; then
       echo "$paper $run --beta-decay 0.5"
     elif [ "$task" = Walker2d-v5 ]; then
-      echo "--scripts benchmarks/sb3_trpo.py --env-ids $task --seeds $seeds -- --total-timesteps 1000000"
+      echo "--scripts benchmarks/sb3_trpo.py --env-ids $task --seeds $seeds -- --total-timesteps ${STEPS:-1000000}"
     fi
   done
 }

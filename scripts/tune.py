@@ -22,7 +22,6 @@ import contextlib
 import hashlib
 import io
 import math
-import os
 import shlex
 import signal
 import sys
@@ -37,7 +36,7 @@ from typing import Literal
 
 import sweep
 from common import ROOT, check, check_least, one_line
-from sweeping import clusters, plan
+from sweeping import claims, clusters, plan
 
 if find_spec("optuna") and find_spec("matplotlib"):  # otherwise main() asks to install them
     import optuna
@@ -327,8 +326,11 @@ def main(options: Options, common: list[str]) -> int:
         return retest(options, common, tuner)
     try:
         options.study.mkdir(parents=True, exist_ok=True)
-        held = sweep.hold(options.study / "study.lock")
-        check(held is not None, f"--study {options.study} is in use by another tune.py")
+        file, keeper = sweep.claim_file("study", options.study), claims.Keeper()
+        while not (claim := keeper.hold(file)):  # its holder has ended, or will have within STALE
+            used = f"--study {options.study} is in use by another tune.py; wait until it has ended"
+            check(not claims.is_held(file), used)
+            time.sleep(1)
         tuner.study = open_study(options)
         tuner.study.set_user_attr("declared", declared)
     except Exception as error:
@@ -345,7 +347,8 @@ def main(options: Options, common: list[str]) -> int:
             worker.result()  # raises an error of the worker
     finally:
         tuner.reopen()
-        os.close(held)
+        claims.release(claim)
+        keeper.close()
     count = report.counts(tuner.study.get_trials())
     numbers = ", ".join(f"{number} {what}" for what, number in count.items())
     print(f"{sum(count.values())} trials: {numbers}; see {options.study}")

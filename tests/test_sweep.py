@@ -14,8 +14,10 @@ import sys
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -24,7 +26,7 @@ from conftest import ALGOS, ROOT, load
 sys.path.insert(0, str(ROOT / "scripts"))
 import results  # noqa: E402
 import sweep  # noqa: E402
-from sweeping import clusters, plan  # noqa: E402
+from sweeping import claims, clusters, plan  # noqa: E402
 
 FAKE = """
 import json, os, shutil, signal, sys, time
@@ -89,6 +91,7 @@ def main(args):
 if __name__ == "__main__":
     main(tyro.cli(Args))
 """
+KEEPER = SimpleNamespace(hold=claims.hold, is_alive=lambda: True)  # without a process
 TINY = "--num-envs 2 --num-steps 8 --num-minibatches 2 --update-epochs 1 --total-timesteps 64 --eval-episodes 1"
 
 
@@ -257,6 +260,12 @@ BAD = [
     ("fake.py", {"env_ids": ()}, [], "nothing to run"),
     ("fake.py", {"ray": "127.0.0.1:9"}, [], "--ray 127.0.0.1:9 cannot be used"),
     (ALGOS / "ppo_continuous.py", {"env_ids": ("Pendlum-v1",)}, [], "--env-id Pendlum-v1"),
+    (
+        ALGOS / "ppo.py",
+        {"env_ids": ("mine:Mine-v0",)},
+        [],
+        "Set PYTHONPATH to the folder that contains mine,",
+    ),
 ]
 
 
@@ -366,6 +375,30 @@ def test_declared_sweeps(tmp_path, monkeypatch, capsys, name, runs):
     assert len(starts) == runs and all(line.startswith("start ") for line in starts)
     left = [path.name for path in folder.rglob("*") if path.suffix != ".py"]
     assert left in ([], ["mistakes"], ["notes"], ["patched"])
+
+
+@pytest.mark.parametrize(
+    "name", sorted({name.partition(" ")[0] for name, _ in DECLARED} | {"off_policy"})
+)
+def test_steps_of_a_study(tmp_path, name):
+    """Would break: a study that trains for its usual number of steps, hours, though STEPS asks for a short test."""
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text(STUB.format(folder=tmp_path))
+    python.chmod(0o755)
+    path = f"{python.parent}:{os.environ['PATH']}"
+    variables = {"WORKERS": "1", "RUNS": str(tmp_path / "runs"), "STEPS": "4320", "PATH": path}
+    done = subprocess.run(
+        ["bash", ROOT / f"scripts/{name}.sh"], env=os.environ | variables, stdin=subprocess.DEVNULL
+    )
+    words, lines = ((tmp_path / file).read_text() for file in ("words", "lines"))
+    jobs = lines.replace("\\\n", " ").splitlines() or [" ".join(words.splitlines())]
+    wanted = (
+        "--total-timesteps 4320",
+        "--total-timesteps 6480",
+    )  # atari_minutes.sh: its peer takes longer
+    assert done.returncode == 0
+    assert [job for job in jobs if job and not any(steps in job for steps in wanted)] == []
 
 
 def test_dry_run(folder, capsys):
@@ -512,6 +545,111 @@ def test_two_sweeps_share_a_folder(folder):
     assert [run["seed"] for run in declared] == [1, 2, 3, 4, 5]
 
 
+def test_claims(folder, monkeypatch):
+    """Would break: a run taken from a sweep on another machine that renews its claim, or taken by two at once from one
+    that does not; a released claim that is not free; --status that calls a run of a dead machine running."""
+    file = sweep.claim_file("run", Path("runs"))
+    claim = claims.hold(file)
+    assert claim.read_text().startswith("claimed ") and claims.is_held(file)
+    assert claims.hold(file) is None
+    claims.release(claim)
+    assert not claims.is_held(file)
+    monkeypatch.setattr(claims, "STALE", 0.5)
+
+    def many(_) -> Path | None:
+        return claims.hold(file)
+
+    def taken() -> list[Path]:
+        with ThreadPoolExecutor(16) as pool:
+            return [claim for claim in pool.map(many, range(64)) if claim]
+
+    (second,) = taken()
+    begin = time.monotonic()
+    while time.monotonic() < begin + 1.5:  # a heartbeat now and then, by a clock that is wrong
+        os.utime(second, (time.monotonic(), time.monotonic()))
+        assert taken() == []
+        time.sleep(0.1)
+    assert not claims.is_held(file)
+    wait_for(lambda: claims.is_void(second))
+    (third,) = taken()
+    assert [path.name for path in (claim, second, third)] == ["run.1", "run.2", "run.3"]
+
+
+def test_keeper(folder, monkeypatch):
+    """Would break: a claim without heartbeats while a run lives that its sweep has left behind; one that is held though
+    all have ended."""
+    monkeypatch.setattr(claims, "BEAT", 0.1)
+    keeper, file = claims.Keeper(), sweep.claim_file("run", Path("runs"))
+    claim = keeper.hold(file)
+    run = subprocess.Popen(["sleep", "60"], stdin=keeper.pipe)
+    keeper.close()  # as after kill -9 of the sweep
+    for _ in range(2):
+        os.utime(claim, (0, 0))
+        wait_for(lambda: claims.is_held(file))
+    run.kill()
+    run.wait()
+    wait_for(lambda: claims.is_released(claim))
+
+
+def test_lost_claim(folder, monkeypatch, capsys):
+    """Would break: two machines that write to one run folder, after one was cut off and its claim was taken over."""
+    monkeypatch.setattr(claims, "BEAT", 0.1)
+    monkeypatch.setattr(sweep.signal, "signal", lambda *_: None)
+
+    def another_machine() -> None:
+        wait_for(lambda: half_way(ended=0))
+        taken = Path("runs/.claims/Toy__fake__1.2")
+        taken.write_text("claimed  by another machine\n")
+        wait_for(lambda: "stopped" in "".join(journal()))
+        time.sleep(2)
+        assert len(journal()) == 2
+        (run,) = Path("runs").glob("Toy__*")
+        config = json.loads((run / "config.json").read_text())
+        (run / "summary.json").write_text(json.dumps(config | {"eval_return_mean": 1.0}))
+        claims.release(taken)
+
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(another_machine)
+        assert sweep.main(options("fake.py"), ["--steps", "99", "--delay", "0.2"]) == 0
+        other.result()
+    assert [line.split()[2] for line in journal()] == ["start", "stopped"]
+    assert "finished by another sweep" in capsys.readouterr().out
+
+
+UNIX_ONLY = """
+import os, runpy, signal, subprocess, sys
+real = subprocess.Popen
+class Popen(real):
+    def __init__(self, *args, pass_fds=(), preexec_fn=None, **more):
+        assert not pass_fds and not preexec_fn, "not on Windows"
+        super().__init__(*args, **more)
+subprocess.Popen = Popen
+for name in ("fcntl", "resource", "pwd", "grp", "termios", "tty"):
+    sys.modules[name] = None
+for name in ("SIGUSR1", "SIGUSR2", "SIGPIPE", "SIGHUP", "SIGKILL"):
+    delattr(signal, name)
+for name in ("sched_getaffinity", "fork", "killpg", "getuid"):
+    delattr(os, name)
+sys.argv = sys.argv[1:]
+sys.path.insert(0, os.path.dirname(sys.argv[0]))
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_what_only_unix_has(folder):
+    """Would break: a traceback on Windows, which has no fcntl, SIGUSR2, SIGPIPE and inherited descriptors."""
+    Path("windows.py").write_text(UNIX_ONLY)
+    line = [sys.executable, "windows.py", str(ROOT / "scripts/sweep.py")]
+    plan = ["--scripts", "fake.py", "--env-ids", "Toy", "--seeds", "1-2"]
+    for flags, said in (
+        (plan, "2 now, 0 failed"),
+        (plan, "2 done before"),
+        (["--status"], "total"),
+    ):
+        done = subprocess.run([*line, *flags], capture_output=True, text=True)
+        assert done.returncode == 0 and said in done.stdout, done.stdout + done.stderr
+
+
 def test_failures(folder):
     """Would break: a failed run that is hidden, tried for ever, or stops the others."""
     output = finish(start("--env-ids Toy --seeds 1-3 --workers 2 -- --crash 2 --steps 3"), 1)
@@ -567,7 +705,7 @@ def test_last_words_without_a_line_end(folder):
         log.write_text("$ python fake.py\nabout to die")
         return 3
 
-    sweep.carry_out(job, 0, -1, run, options("fake.py", retries=0), [])
+    sweep.carry_out(job, 0, KEEPER, run, options("fake.py", retries=0), [])
     assert log.read_text().splitlines()[1:] == [
         "about to die",
         "= failed: exit status 3: about to die",
@@ -583,13 +721,11 @@ def test_what_another_sweep_has_given_up(folder):
         log = sweep.log_file(job.name, Path("runs"))
         log.write_text(f"$ python fake.py\n{words}\n")
         os.utime(log, (begun + 1, begun + 1))
-    taken = [sweep.take(jobs, Path("runs"), [], threading.Lock(), begun) for _ in range(4)]
+    taken = [sweep.take(jobs, Path("runs"), [], KEEPER, threading.Lock(), begun) for _ in range(4)]
     assert [found[0].args["seed"] for found in taken[:3]] == [2, 3, 4] and taken[3] is None
     assert (jobs[0].state, jobs[0].outcome) == ("failed", "failed in another sweep")
     again = sweep.expand(options("fake.py"), [])
-    job, held = sweep.take(again, Path("runs"), [], threading.Lock(), begun + 2)  # begun since
-    for _, descriptor in (*taken[:3], (job, held)):
-        os.close(descriptor)
+    assert sweep.take(again, Path("runs"), [], KEEPER, threading.Lock(), begun + 2)  # begun since
 
 
 def test_a_run_that_hangs(folder, monkeypatch):
@@ -828,7 +964,7 @@ def test_a_copy_that_need_not_be_what_ran(folder):
     assert "1 runs of another version" in finish(start("--env-ids Toy"))
 
 
-def test_locks_outlive_the_logs(folder):
+def test_claims_outlive_the_logs(folder):
     """Would break: two processes that write to one run folder after logs/ was deleted."""
     flags = "--env-ids Toy -- --steps 12 --delay 0.5"
     process = start(flags)
@@ -964,10 +1100,10 @@ def test_status(folder, capsys):
     assert lines[5].startswith("running Other__fake__3: $ ")
     process.send_signal(signal.SIGTERM)
     finish(process, 143)
-    shutil.rmtree("runs/.locks")  # a look at a folder of others' writes nothing
+    shutil.rmtree("runs/.claims")  # a look at a folder of others' writes nothing
     sweep.main(sweep.Options(status=True), [])
     assert capsys.readouterr().out.splitlines()[3].split() == ["total", "1", "0", "1", "2"]
-    assert not Path("runs/.locks").exists()
+    assert not Path("runs/.claims").exists()
     for text in ('{"runs": [', "[1]", '{"runs": 3}', '{"runs": [1, {"seed": 1}]}'):
         Path("runs/sweep.json").write_text(text)
         with pytest.raises(SystemExit):

@@ -262,11 +262,11 @@ def test_what_a_study_is(folder, capsys, monkeypatch):
         with pytest.raises(SystemExit):
             tune.main(options(trials=1, **{name: value}), [])
         assert f"made with another {name}; use another folder" in capsys.readouterr().err
-    held = sweep.hold(Path("st/study.lock"))
+    held = sweep.hold(sweep.claim_file("study", Path("st")))
     with pytest.raises(SystemExit):
         tune.main(options(script=None, env_ids=(), space=()), [])
     assert "--study st is in use by another tune.py" in capsys.readouterr().err
-    os.close(held)
+    sweep.release(held)
     alone = {"script": None, "env_ids": (), "space": (), "scales": ()}
     for name, value in (other | {"seeds": ("3",), "env_ids": ("Easy",)}).items():
         with pytest.raises(SystemExit):

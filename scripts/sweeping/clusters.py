@@ -110,7 +110,7 @@ def shipped(path: str) -> str:
 
 
 def ray_runner(options, variables: dict[str, str], log_file: Callable, stop: list[int]) -> Callable:
-    """Connect to a Ray cluster and return a function run(job, slot, resume, held) like that of sweep.local_runner.
+    """Connect to a Ray cluster and return a function run(job, slot, resume, keeper) like that of sweep.local_runner.
 
     `variables` are the environment variables of a run; log_file(name, runs_dir) is the path of its log.
     """
@@ -148,7 +148,7 @@ def ray_runner(options, variables: dict[str, str], log_file: Callable, stop: lis
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     own = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
 
-    def run(job, slot: int, resume: Path | None, held: int) -> int:
+    def run(job, slot: int, resume: Path | None, keeper) -> int:
         files, job.state, code, cancelled = {}, "waiting", None, False
         # A line of --jobs or a grid may have given this run a --device of its own.
         gpus = gpus_of(job.args.get("device", options.device))
@@ -168,7 +168,8 @@ def ray_runner(options, variables: dict[str, str], log_file: Callable, stop: lis
         deadline = float("inf")
         try:
             while code is None:
-                if (stop or time.monotonic() > deadline) and not cancelled:
+                ends = stop or time.monotonic() > deadline or not keeper.is_alive()
+                if ends and not cancelled:
                     cancelled = True
                     ray.cancel(stream)
                 if not ray.wait([stream], timeout=0.2)[0]:
@@ -186,7 +187,7 @@ def ray_runner(options, variables: dict[str, str], log_file: Callable, stop: lis
         except BaseException:  # such as a full disk: end the run on the node as well
             ray.cancel(stream)
             raise
-        if cancelled and code and not stop:
+        if cancelled and code and not stop and keeper.is_alive():
             raise TimeoutError(f"{TIMED_OUT} after {options.timeout:g} minutes")
         return code
 
@@ -197,7 +198,7 @@ TASK = "PLAINRL_SWEEP_TASK"  # set in a task of the array, so that the task does
 
 
 class Share:
-    """A task of the array: it repeats the sweep's command. Locks share the runs among the tasks."""
+    """A task of the array: it repeats the sweep's command. Claims share the runs among the tasks."""
 
     def __init__(self, line: list[str]):
         self.line = line

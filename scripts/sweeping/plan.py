@@ -19,7 +19,7 @@ from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 
 import tyro
-from common import check, check_script, load, one_line
+from common import check, check_script, load, module_advice, one_line
 
 OURS = ("exp_name", "env_id", "seed", "runs_dir")  # flags that the sweep itself sets for every run
 TIMED_OUT = "stopped by --timeout"  # first words of the outcome of a run that exceeded --timeout
@@ -108,7 +108,9 @@ def dry_start(script: Path, module, args) -> None:
             with contextlib.redirect_stdout(silence), contextlib.redirect_stderr(silence):
                 module.train(replace(args, runs_dir=folder, **changes), [signal.SIGTERM])
         except SystemExit as end:
-            check(not isinstance(end.code, str), f"{script}: {end.code}")
+            check(
+                not isinstance(end.code, str), f"{script}: {end.code}{module_advice(args.env_id)}"
+            )
         except Exception:  # an error in the script; the logs of the runs will show its traceback
             pass
 
