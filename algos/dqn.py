@@ -400,17 +400,24 @@ def evaluate(agent: Agent, envs, obs) -> np.ndarray:
     if running.any():
         print(f"{running.sum()} episodes truncated at --eval-max-steps", file=sys.stderr)
     envs.close()
+    if not np.isfinite(returns).all():
+        env = np.flatnonzero(~np.isfinite(returns))[0]
+        sys.exit(f"NaN or infinity in the return of evaluation environment {env}; mend its reward")
     return returns
 
 
 def write(path: Path, content):
     """Write atomically: a killed process leaves the old file or the new one, never half of one."""
     partial_path = path.with_suffix(".tmp")
-    if path.suffix == ".pt":
-        torch.save(content, partial_path)
-    else:
-        partial_path.write_text(json.dumps(content, indent=2) + "\n")
-    os.replace(partial_path, path)
+    try:
+        if path.suffix == ".pt":
+            torch.save(content, partial_path)
+        else:
+            partial_path.write_text(json.dumps(content, indent=2) + "\n")
+        os.replace(partial_path, path)
+    except (OSError, RuntimeError) as error:  # torch.save() on a full disk: a RuntimeError
+        partial_path.unlink(missing_ok=True)
+        sys.exit(f"{path} cannot be written: {error}. Is the disk full or write-protected?")
 
 
 def load_checkpoint(run_dir: str) -> dict:
@@ -446,6 +453,29 @@ def check_resume(args: Args, saved: dict):
         print(message, file=sys.stderr)
 
 
+def check_video(args: Args, backend: str):
+    """Raise a ValueError if the evaluations of this backend cannot be recorded."""
+    if backend == "envpool":
+        raise ValueError("only EnvPool has this task, and it renders no frames for --capture-video")
+    try:
+        with gym.make(args.env_id, render_mode="rgb_array", **ENV_KWARGS) as env:
+            env.reset()
+            frame = env.render()
+    except Exception as error:  # renderers raise errors of any type
+        raise ValueError(f"--capture-video cannot render a frame: {error!r}") from error
+    if not isinstance(frame, np.ndarray):
+        raise ValueError("--capture-video needs render_mode rgb_array, which this task lacks")
+
+
+def hint_for(env_id: str, error: Exception) -> str:
+    """What to do about an environment that cannot be made, where Gymnasium's message lacks it."""
+    if "ALE/" in env_id or "NoFrameskip-v" in env_id:
+        return ". Atari games are for ppo_atari.py, a2c_atari.py and dqn_atari.py"
+    if isinstance(error, ImportError) and ":" in env_id:
+        return f". Add the folder of {env_id.partition(':')[0]} to the variable PYTHONPATH"
+    return ""
+
+
 def open_envs(args: Args, env_seed: int, global_step: int):
     """Training environments, their first observation, and the backend of the evaluations."""
     try:
@@ -453,10 +483,13 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         eval_backend = choose_backend(args, evaluation=True)
         eval_envs, _ = make_envs(args, eval_backend, 1, env_seed)  # fail now, not after training
         eval_envs.close()
+        if args.capture_video:
+            check_video(args, eval_backend)
         # A resumed run plays other episodes than those before
         envs, obs = make_envs(args, backend, args.num_envs, env_seed + global_step)
     except (gym.error.Error, ImportError, ValueError) as error:
-        sys.exit(f"--env-id {args.env_id}: {error}")
+        hint = hint_for(args.env_id, error)
+        sys.exit(f"--env-id {args.env_id}: {error}{hint}")
     obs_space = envs.single_observation_space
     obs_spaces = {"observation": obs_space}
     if isinstance(obs_space, gym.spaces.Dict):
@@ -466,10 +499,15 @@ def open_envs(args: Args, env_seed: int, global_step: int):
             wrong = f"{name} is {space}, not a Box"
             way_out = "add gym.wrappers.FlattenObservation to WRAPPERS"
             sys.exit(f"--env-id {args.env_id}: {wrong}; {way_out}")
+        if space.dtype == np.uint8 and len(space.shape) > 1:
+            way_out = "use ppo_atari.py for Atari games and ppo_pixels.py for other images"
+            sys.exit(f"--env-id {args.env_id}: {name} is an image; {way_out}")
     action_space = envs.single_action_space
     refused = f"--env-id {args.env_id}: {action_space} actions"
+    if isinstance(action_space, gym.spaces.Box):
+        sys.exit(f"{refused}; use ppo_continuous.py")
     if not isinstance(action_space, gym.spaces.Discrete):
-        sys.exit(f"{refused}; ppo_continuous.py takes Box ones")
+        sys.exit(f"{refused}; add a wrapper to WRAPPERS whose actions are Discrete")
     if action_space.start != 0:  # the policy's actions are 0, 1, ..., n - 1
         sys.exit(f"{refused} do not start at 0; add a wrapper to WRAPPERS")
     largest_buffer = 2**33 // obs[0].nbytes  # steps whose observations fill 8 GiB
@@ -486,7 +524,10 @@ def open_run(args: Args, device: str, global_step: int):
     name = f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
     name = name.replace("/", "-").replace(":", "-")
     run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, name)
-    run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
+    try:
+        run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
+    except OSError as error:
+        sys.exit(f"--runs-dir {args.runs_dir}: {error}. Choose a folder that can be written")
     script = run_dir / Path(__file__).name
     if script.resolve() != Path(__file__).resolve():  # equal if the run folder's copy is running
         shutil.copy(__file__, script)
@@ -518,7 +559,7 @@ def open_run(args: Args, device: str, global_step: int):
         wandb.init(
             project=args.wandb_project_name,
             entity=args.wandb_entity,
-            id=run_dir.name,
+            id=run_dir.resolve().name,
             resume="allow",
             sync_tensorboard=True,
             config=asdict(args),
@@ -532,9 +573,16 @@ def open_run(args: Args, device: str, global_step: int):
 
 def open_bar(args: Args, global_step: int) -> tqdm:
     """Progress bar; it is disabled without a terminal, and train() prints lines instead."""
-    # tqdm puts a comma before the postfix
-    layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
-    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=None)
+    # The numbers come first, and the bar takes what is left of the line. tqdm puts a comma before
+    # the postfix.
+    layout = "{desc}{percentage:3.0f}% {n_fmt}/{total_fmt}{postfix} [{remaining}] {bar}"
+    bar = tqdm(
+        total=args.total_timesteps,
+        initial=global_step,
+        bar_format=layout,
+        disable=None,
+        dynamic_ncols=True,
+    )
     bar.postfix = "no episode yet"
     return bar
 
@@ -749,6 +797,18 @@ def train(args: Args, signals=()) -> dict:
 if __name__ == "__main__":
     # EnvPool declares float64 bounds, and Gymnasium warns that it stores them as float32
     warnings.filterwarnings("ignore", ".*precision lowered by casting")
+    replaced = {  # flags of CleanRL, and what takes their place
+        "--cuda": "use --device cuda",
+        "--no-cuda": "use --device cpu",
+        "--gym-id": "use --env-id",
+        "--save-model": "leave it out: every run saves checkpoint.pt",
+        "--torch-deterministic": "leave it out: on a CPU a seed fixes the run",
+        "--no-torch-deterministic": "leave it out",
+    }
+    for word in sys.argv[1:]:
+        flag, *_ = word.split("=")
+        if flag in replaced:
+            sys.exit(f"{flag} is not a flag of this file; {replaced[flag]}")
     # The defaults of a resumed run are its saved arguments, so --resume is parsed first
     first_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     first_parser.add_argument("--resume")
@@ -756,6 +816,13 @@ if __name__ == "__main__":
     defaults = Args(**load_checkpoint(resume)["args"]) if resume else Args()
     args = tyro.cli(Args, default=defaults)
     signals = []
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: signals.append(number))
+
+    def stop(number, frame):
+        """Let train() save a checkpoint and exit; a second Ctrl-C ends the run at once."""
+        signals.append(number)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    for name in ("SIGINT", "SIGTERM", "SIGUSR1"):  # Slurm sends SIGUSR1, which Windows lacks
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), stop)
     train(args, signals)

@@ -398,17 +398,24 @@ def evaluate(agent: Agent, envs, obs) -> np.ndarray:
     if running.any():
         print(f"{running.sum()} episodes truncated at --eval-max-steps", file=sys.stderr)
     envs.close()
+    if not np.isfinite(returns).all():
+        env = np.flatnonzero(~np.isfinite(returns))[0]
+        sys.exit(f"NaN or infinity in the return of evaluation environment {env}; mend its reward")
     return returns
 
 
 def write(path: Path, content):
     """Write atomically: a killed process leaves the old file or the new one, never half of one."""
     partial_path = path.with_suffix(".tmp")
-    if path.suffix == ".pt":
-        torch.save(content, partial_path)
-    else:
-        partial_path.write_text(json.dumps(content, indent=2) + "\n")
-    os.replace(partial_path, path)
+    try:
+        if path.suffix == ".pt":
+            torch.save(content, partial_path)
+        else:
+            partial_path.write_text(json.dumps(content, indent=2) + "\n")
+        os.replace(partial_path, path)
+    except (OSError, RuntimeError) as error:  # torch.save() on a full disk: a RuntimeError
+        partial_path.unlink(missing_ok=True)
+        sys.exit(f"{path} cannot be written: {error}. Is the disk full or write-protected?")
 
 
 def load_checkpoint(run_dir: str) -> dict:
@@ -473,7 +480,10 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
     name = f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
     name = name.replace("/", "-").replace(":", "-")
     run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, name)
-    run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
+    try:
+        run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
+    except OSError as error:
+        sys.exit(f"--runs-dir {args.runs_dir}: {error}. Choose a folder that can be written")
     script = run_dir / Path(__file__).name
     if script.resolve() != Path(__file__).resolve():  # equal if the run folder's copy is running
         shutil.copy(__file__, script)
@@ -505,7 +515,7 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
         wandb.init(
             project=args.wandb_project_name,
             entity=args.wandb_entity,
-            id=run_dir.name,
+            id=run_dir.resolve().name,
             resume="allow",
             sync_tensorboard=True,
             config=asdict(args),
@@ -519,9 +529,16 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
 
 def open_bar(args: Args, global_step: int) -> tqdm:
     """Progress bar; it is disabled without a terminal, and train() prints lines instead."""
-    # tqdm puts a comma before the postfix
-    layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
-    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=None)
+    # The numbers come first, and the bar takes what is left of the line. tqdm puts a comma before
+    # the postfix.
+    layout = "{desc}{percentage:3.0f}% {n_fmt}/{total_fmt}{postfix} [{remaining}] {bar}"
+    bar = tqdm(
+        total=args.total_timesteps,
+        initial=global_step,
+        bar_format=layout,
+        disable=None,
+        dynamic_ncols=True,
+    )
     bar.postfix = "no episode yet"
     return bar
 
@@ -745,6 +762,18 @@ def train(args: Args, signals=()) -> dict:
 
 
 if __name__ == "__main__":
+    replaced = {  # flags of CleanRL, and what takes their place
+        "--cuda": "use --device cuda",
+        "--no-cuda": "use --device cpu",
+        "--gym-id": "use --env-id",
+        "--save-model": "leave it out: every run saves checkpoint.pt",
+        "--torch-deterministic": "leave it out: on a CPU a seed fixes the run",
+        "--no-torch-deterministic": "leave it out",
+    }
+    for word in sys.argv[1:]:
+        flag, *_ = word.split("=")
+        if flag in replaced:
+            sys.exit(f"{flag} is not a flag of this file; {replaced[flag]}")
     # The defaults of a resumed run are its saved arguments, so --resume is parsed first
     first_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     first_parser.add_argument("--resume")
@@ -752,6 +781,13 @@ if __name__ == "__main__":
     defaults = Args(**load_checkpoint(resume)["args"]) if resume else Args()
     args = tyro.cli(Args, default=defaults)
     signals = []
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: signals.append(number))
+
+    def stop(number, frame):
+        """Let train() save a checkpoint and exit; a second Ctrl-C ends the run at once."""
+        signals.append(number)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    for name in ("SIGINT", "SIGTERM", "SIGUSR1"):  # Slurm sends SIGUSR1, which Windows lacks
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), stop)
     train(args, signals)

@@ -8,11 +8,13 @@ gradient with respect to the action, as in DDPG. The paper's three changes to DD
 2. The policy is updated less often than the critics (section 5.2).
 3. The critics' targets use the target policy's action plus clipped noise (section 5.3).
 This file is sac_continuous.py with the changes tagged "TD3:". What differs from the paper:
-1. --precision auto computes the hidden layers in bfloat16 where the processor does so natively.
-2. The environments' actions are scaled to [-1, 1], where policy, critics and noise see them.
-3. Several environments can step at once. --updates-per-step counts the steps of all of them.
-4. Truncation is not termination: a truncated episode bootstraps from its last observation.
-5. A resumed run starts with an empty replay buffer, unless --save-replay has stored it.
+1. Networks, batch size and learning rates are those of the authors' later code (paper: 400 and 300
+   units, 100 transitions, 1e-3).
+2. --precision auto computes the hidden layers in bfloat16 where the processor does so natively.
+3. The environments' actions are scaled to [-1, 1], where policy, critics and noise see them.
+4. Several environments can step at once. --updates-per-step counts the steps of all of them.
+5. Truncation is not termination: a truncated episode bootstraps from its last observation.
+6. A resumed run starts with an empty replay buffer, unless --save-replay has stored it.
 """
 
 import argparse
@@ -239,8 +241,9 @@ class Agent(nn.Module):
             nn.ReLU(),
             EnsembleLinear(self.num_critics, 256, 1),
         )
-        self.register_buffer("action_low", torch.from_numpy(action_space.low))
-        self.register_buffer("action_high", torch.from_numpy(action_space.high))
+        # TD3: there is no temperature
+        self.register_buffer("action_low", torch.from_numpy(action_space.low).float())
+        self.register_buffer("action_high", torch.from_numpy(action_space.high).float())
 
     def compute(self, network: nn.Sequential, x):
         """The output of actor or critics in float32; their hidden layers may be in bfloat16."""
@@ -270,7 +273,9 @@ class Agent(nn.Module):
         action = action.view(-1, *self.action_low.shape)
         center = (self.action_high + self.action_low) / 2
         half_range = (self.action_high - self.action_low) / 2
-        return (center + half_range * action).cpu().numpy()
+        action = center + half_range * action
+        # Rounding may exceed the bounds, hence clamp()
+        return action.clamp(self.action_low, self.action_high).cpu().numpy()
 
 
 class Replay:
@@ -365,7 +370,7 @@ def critic_loss(agent: Agent, target_agent, args: Args, obs, next_obs, action, r
         noise = args.policy_noise * torch.randn_like(next_action)
         noise = noise.clamp(-args.noise_clip, args.noise_clip)
         next_action = (next_action + noise).clamp(-1, 1)
-        next_value = target_agent.get_values(next_obs, next_action).amin(0)
+        next_value = target_agent.get_values(next_obs, next_action).amin(0)  # TD3: the smaller
         target = td_target(reward, terminal, next_value, args.gamma)
     values = agent.get_values(obs, action)
     assert values.shape == (agent.num_critics, *target.shape)
@@ -384,7 +389,7 @@ def policy_loss(agent: Agent, args: Args, obs):
     action = agent.get_mean_action(obs)  # TD3: the value of its actions, by the first critic
     loss = -agent.get_values(obs, action)[0].mean()
     metrics = {
-        "losses/actor_loss": loss,
+        "losses/actor_loss": loss,  # TD3: of the policy alone
     }
     return loss, metrics
 
@@ -488,17 +493,24 @@ def evaluate(agent: Agent, envs, obs) -> np.ndarray:
     if running.any():
         print(f"{running.sum()} episodes truncated at --eval-max-steps", file=sys.stderr)
     envs.close()
+    if not np.isfinite(returns).all():
+        env = np.flatnonzero(~np.isfinite(returns))[0]
+        sys.exit(f"NaN or infinity in the return of evaluation environment {env}; mend its reward")
     return returns
 
 
 def write(path: Path, content):
     """Write atomically: a killed process leaves the old file or the new one, never half of one."""
     partial_path = path.with_suffix(".tmp")
-    if path.suffix == ".pt":
-        torch.save(content, partial_path)
-    else:
-        partial_path.write_text(json.dumps(content, indent=2) + "\n")
-    os.replace(partial_path, path)
+    try:
+        if path.suffix == ".pt":
+            torch.save(content, partial_path)
+        else:
+            partial_path.write_text(json.dumps(content, indent=2) + "\n")
+        os.replace(partial_path, path)
+    except (OSError, RuntimeError) as error:  # torch.save() on a full disk: a RuntimeError
+        partial_path.unlink(missing_ok=True)
+        sys.exit(f"{path} cannot be written: {error}. Is the disk full or write-protected?")
 
 
 def load_checkpoint(run_dir: str) -> dict:
@@ -554,6 +566,29 @@ def load_replay(args: Args, replay: Replay, global_step: int):
     replay.load_state_dict(state)
 
 
+def check_video(args: Args, backend: str):
+    """Raise a ValueError if the evaluations of this backend cannot be recorded."""
+    if backend == "envpool":
+        raise ValueError("only EnvPool has this task, and it renders no frames for --capture-video")
+    try:
+        with gym.make(args.env_id, render_mode="rgb_array", **ENV_KWARGS) as env:
+            env.reset()
+            frame = env.render()
+    except Exception as error:  # renderers raise errors of any type
+        raise ValueError(f"--capture-video cannot render a frame: {error!r}") from error
+    if not isinstance(frame, np.ndarray):
+        raise ValueError("--capture-video needs render_mode rgb_array, which this task lacks")
+
+
+def hint_for(env_id: str, error: Exception) -> str:
+    """What to do about an environment that cannot be made, where Gymnasium's message lacks it."""
+    if "ALE/" in env_id or "NoFrameskip-v" in env_id:
+        return ". Atari games are for ppo_atari.py, a2c_atari.py and dqn_atari.py"
+    if isinstance(error, ImportError) and ":" in env_id:
+        return f". Add the folder of {env_id.partition(':')[0]} to the variable PYTHONPATH"
+    return ""
+
+
 def open_envs(args: Args, env_seed: int, global_step: int):
     """Training environments, their first observation, and the backend of the evaluations."""
     try:
@@ -561,10 +596,13 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         eval_backend = choose_backend(args, evaluation=True)
         eval_envs, _ = make_envs(args, eval_backend, 1, env_seed)  # fail now, not after training
         eval_envs.close()
+        if args.capture_video:
+            check_video(args, eval_backend)
         # A resumed run plays other episodes than those before
         envs, obs = make_envs(args, backend, args.num_envs, env_seed + global_step)
     except (gym.error.Error, ImportError, ValueError) as error:
-        sys.exit(f"--env-id {args.env_id}: {error}")
+        hint = hint_for(args.env_id, error)
+        sys.exit(f"--env-id {args.env_id}: {error}{hint}")
     obs_space = envs.single_observation_space
     obs_spaces = {"observation": obs_space}
     if isinstance(obs_space, gym.spaces.Dict):
@@ -574,14 +612,17 @@ def open_envs(args: Args, env_seed: int, global_step: int):
             wrong = f"{name} is {space}, not a Box"
             way_out = "add gym.wrappers.FlattenObservation to WRAPPERS"
             sys.exit(f"--env-id {args.env_id}: {wrong}; {way_out}")
+        if space.dtype == np.uint8 and len(space.shape) > 1:
+            way_out = "use ppo_atari.py for Atari games and ppo_pixels.py for other images"
+            sys.exit(f"--env-id {args.env_id}: {name} is an image; {way_out}")
     action_space = envs.single_action_space
     refused = f"--env-id {args.env_id}: {action_space} actions"
-    if not isinstance(action_space, gym.spaces.Box):
-        sys.exit(f"{refused}; dqn.py takes Discrete ones")
-    if not np.issubdtype(action_space.dtype, np.floating):
-        sys.exit(f"{refused} are integers; add a wrapper to WRAPPERS that rounds real numbers")
+    if isinstance(action_space, gym.spaces.Discrete):
+        sys.exit(f"{refused}; use dqn.py")
+    if not isinstance(action_space, gym.spaces.Box) or action_space.dtype.kind != "f":
+        sys.exit(f"{refused}; add a wrapper to WRAPPERS whose actions are a Box of real numbers")
     if not action_space.is_bounded():
-        sys.exit(f"{refused} have no bounds; add gym.wrappers.RescaleAction to WRAPPERS")
+        sys.exit(f"{refused} have no bounds; add a wrapper to WRAPPERS that sets them")
     largest_buffer = 2**33 // obs[0].nbytes  # steps whose observations fill 8 GiB
     if args.buffer_size > largest_buffer:
         wrong = f"--buffer-size {args.buffer_size} needs more than 8 GiB of memory"
@@ -596,7 +637,10 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
     name = f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
     name = name.replace("/", "-").replace(":", "-")
     run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, name)
-    run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
+    try:
+        run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
+    except OSError as error:
+        sys.exit(f"--runs-dir {args.runs_dir}: {error}. Choose a folder that can be written")
     script = run_dir / Path(__file__).name
     if script.resolve() != Path(__file__).resolve():  # equal if the run folder's copy is running
         shutil.copy(__file__, script)
@@ -629,7 +673,7 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
         wandb.init(
             project=args.wandb_project_name,
             entity=args.wandb_entity,
-            id=run_dir.name,
+            id=run_dir.resolve().name,
             resume="allow",
             sync_tensorboard=True,
             config=asdict(args),
@@ -643,9 +687,16 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
 
 def open_bar(args: Args, global_step: int) -> tqdm:
     """Progress bar; it is disabled without a terminal, and train() prints lines instead."""
-    # tqdm puts a comma before the postfix
-    layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
-    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=None)
+    # The numbers come first, and the bar takes what is left of the line. tqdm puts a comma before
+    # the postfix.
+    layout = "{desc}{percentage:3.0f}% {n_fmt}/{total_fmt}{postfix} [{remaining}] {bar}"
+    bar = tqdm(
+        total=args.total_timesteps,
+        initial=global_step,
+        bar_format=layout,
+        disable=None,
+        dynamic_ncols=True,
+    )
     bar.postfix = "no episode yet"
     return bar
 
@@ -714,8 +765,9 @@ def train(args: Args, signals=()) -> dict:
     env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30, to have seeds of their own
     envs, obs, eval_backend = open_envs(args, env_seed, global_step)
     agent = Agent(obs.shape[1], envs.single_action_space, args, precision).to(device)
+    policy_parameters = agent.actor.parameters()  # TD3: there is no temperature
     optimizers = {
-        "policy": torch.optim.Adam(agent.actor.parameters(), lr=args.policy_lr, fused=True),
+        "policy": torch.optim.Adam(policy_parameters, lr=args.policy_lr, fused=True),
         "critics": torch.optim.Adam(agent.critics.parameters(), lr=args.q_lr, fused=True),
     }
     target_agent = copy.deepcopy(agent)
@@ -724,7 +776,7 @@ def train(args: Args, signals=()) -> dict:
     num_updates = 0  # so far
     updates_due = 0.0
     if args.resume:
-        agent.load_state_dict(saved["agent"])
+        agent.load_state_dict(saved["agent"])  # TD3: there is no temperature
         target_agent.load_state_dict(saved["target_agent"])
         for name, optimizer in optimizers.items():  # the hyperparameters come from the flags
             moments = saved["optimizers"][name]["state"]
@@ -760,7 +812,7 @@ def train(args: Args, signals=()) -> dict:
                 action = torch.empty(args.num_envs, agent.action_dim).uniform_(-1, 1).to(device)
             else:
                 with torch.inference_mode():
-                    action = agent.get_action(torch.from_numpy(obs).to(device))
+                    action = agent.get_action(torch.from_numpy(obs).to(device))  # TD3: no logprob
             valid = ~done  # the step after the end of an episode only resets
             next_obs, reward, terminated, truncated, info = envs.step(agent.to_env(action))
             next_obs = flatten(next_obs)
@@ -862,6 +914,18 @@ def train(args: Args, signals=()) -> dict:
 if __name__ == "__main__":
     # EnvPool declares float64 bounds, and Gymnasium warns that it stores them as float32
     warnings.filterwarnings("ignore", ".*precision lowered by casting")
+    replaced = {  # flags of CleanRL, and what takes their place
+        "--cuda": "use --device cuda",
+        "--no-cuda": "use --device cpu",
+        "--gym-id": "use --env-id",
+        "--save-model": "leave it out: every run saves checkpoint.pt",
+        "--torch-deterministic": "leave it out: on a CPU a seed fixes the run",
+        "--no-torch-deterministic": "leave it out",
+    }
+    for word in sys.argv[1:]:
+        flag, *_ = word.split("=")
+        if flag in replaced:
+            sys.exit(f"{flag} is not a flag of this file; {replaced[flag]}")
     # The defaults of a resumed run are its saved arguments, so --resume is parsed first
     first_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     first_parser.add_argument("--resume")
@@ -869,6 +933,13 @@ if __name__ == "__main__":
     defaults = Args(**load_checkpoint(resume)["args"]) if resume else Args()
     args = tyro.cli(Args, default=defaults)
     signals = []
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: signals.append(number))
+
+    def stop(number, frame):
+        """Let train() save a checkpoint and exit; a second Ctrl-C ends the run at once."""
+        signals.append(number)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    for name in ("SIGINT", "SIGTERM", "SIGUSR1"):  # Slurm sends SIGUSR1, which Windows lacks
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), stop)
     train(args, signals)

@@ -200,14 +200,16 @@ class Sampler:
         return getattr(self.agent, name)
 
     def actor_mean(self, x):
-        return self.agent.get_action(x)[0]
+        action = self.agent.get_action(x)
+        return action[0] if isinstance(action, tuple) else action  # some return the logprob as well
 
     get_mode = actor_mean  # the name in the files with an intrinsic reward
+    get_mean_action = actor_mean  # the name in the files with a replay buffer
 
 
 def sample_actions(module, agent):
     """Return the agent or a stand-in with which evaluate() samples actions although it asks for the policy's mode."""
-    if hasattr(agent, "actor_mean"):
+    if hasattr(agent, "actor_mean") or hasattr(agent, "get_mean_action"):
         return Sampler(agent)
     always_samples = hasattr(module, "AtariVectorEnv")
     useless = f"--stochastic: {module.__file__} already samples its actions, or its Agent has no"

@@ -92,6 +92,10 @@ def open_subject(file: Path, seed: int, flags: tuple[str, ...] = ()) -> Subject:
         not missing,
         f"{file} has no {missing}. The probe calls these functions by name: keep the names of the file in algos/",
     )
+    check(
+        not ("td_target" in names and "policy_loss" in names),
+        f"could not check {file}: the probe does not know actor-critic files with a replay buffer yet",
+    )
     if flags:
         plain, given = (vars(parse(subject.module.Args, file, [*words])) for words in ((), flags))
         subject.defaults = {name: value for name, value in given.items() if value != plain[name]}

@@ -34,15 +34,18 @@ NAMES = [
     "ppo_continuous_ddp",
     "ppo_continuous_ray",
     "trpo_continuous",
-]  # actions in a Box
+]  # actions in a Box, without a replay buffer
+OFF_POLICY = ["sac_continuous", "td3_continuous", "ddpg_continuous"]  # Box, with a replay buffer
+CONTINUOUS = NAMES + OFF_POLICY  # actions in a Box
 CLASSIC = ["ppo", "dqn", "reinforce"]  # Discrete actions
 PIXELS = ["ppo_pixels", "dqn_pixels"]
 ATARI = ["ppo_atari", "a2c_atari", "dqn_atari", "ppo_atari_ddp"]
-EVERY = NAMES + CLASSIC + PIXELS + ATARI
+EVERY = CONTINUOUS + CLASSIC + PIXELS + ATARI
 RANKS = ["ppo_continuous_ddp", "ppo_atari_ddp"]  # with one rank their parents (test_ddp.py)
 RUNNERS = ["ppo_continuous_ray"]  # with any number of runners its parent (test_ray_file.py)
 VARIANTS = ["rpo_continuous", "ppo_squashed", "ppo_penalty", "ppo_rnd", "ppo_icm", "ppo_rad"]
-VARIANTS += ["ppo_drac", *RANKS, *RUNNERS]
+VARIANTS += ["ppo_drac", *RANKS, *RUNNERS, *OFF_POLICY[1:]]
+PARENTS = [name for name in EVERY if name not in VARIANTS]
 
 
 @pytest.fixture
@@ -80,7 +83,9 @@ def toy(algo, name: str = "Counter") -> str:
     """The id of a toy environment as the file takes it; the Atari files play FakeAtari anyhow."""
     if algo.__name__ in ATARI:
         return "BreakoutNoFrameskip-v4"
-    kind = "" if algo.__name__ in NAMES else "Pixels" if algo.__name__ in PIXELS else "Discrete"
+    kind = (
+        "" if algo.__name__ in CONTINUOUS else "Pixels" if algo.__name__ in PIXELS else "Discrete"
+    )
     return f"{name}{kind}-v0"
 
 
@@ -90,18 +95,29 @@ def tiny(algo, folder: Path, **flags):
     small |= {"env_id": toy(algo), "env_backend": "gymnasium", "num_envs": 2, "eval_episodes": 2}
     small |= {"num_steps": 8, "num_minibatches": 2, "update_epochs": 2, "eval_frequency": 0}
     small |= {"buffer_size": 64, "learning_starts": 8, "batch_size": 4, "train_frequency": 4}
+    small["updates_per_step"] = 0.25
     small["eval_max_steps"] = 100
     small["total_timesteps"] = 28 if algo.__name__ in ATARI else 64
     return algo.Args(**{key: value for key, value in small.items() if has(algo, key)} | flags)
 
 
 def longer(algo, **flags) -> tuple[int, dict]:
-    """A factor, and flags in whose numbers of steps it is: iterations of DQN are 1,000 steps long."""
+    """A factor, and flags in whose numbers of steps it is: with a replay buffer iterations are 1,000
+    steps long."""
     factor = 1
     if algo.__name__.startswith("dqn"):
         factor, flags = 30, flags | {"train_frequency": 20}
+    if algo.__name__ in OFF_POLICY:
+        factor, flags = 30, flags | {"updates_per_step": 1 / 600}
     scaled = {"total_timesteps", "eval_frequency", "checkpoint_frequency", "train_frequency"}
     return factor, {key: value * factor if key in scaled else value for key, value in flags.items()}
+
+
+def value_loss(algo) -> str:
+    """The name under which the file logs the loss of its values."""
+    if algo.__name__ in OFF_POLICY:
+        return "losses/qf_loss"
+    return "losses/td_loss" if algo.__name__.startswith("dqn") else "losses/value_loss"
 
 
 def has(algo, flag: str) -> bool:
@@ -208,7 +224,7 @@ def fake_atari(algo, monkeypatch) -> None:
     toy_envs.FakeAtari.rows.clear()
 
 
-@pytest.fixture(params=[name for name in EVERY if name not in VARIANTS])
+@pytest.fixture(params=PARENTS)
 def every(request, monkeypatch):
     """Each file but the variants; those for Atari with FakeAtari and a network that costs little, that
     with runners without Ray."""

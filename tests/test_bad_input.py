@@ -12,11 +12,11 @@ import toy_envs
 from conftest import (
     ATARI,
     CLASSIC,
-    EVERY,
+    CONTINUOUS,
     NAMES,
+    PARENTS,
     PIXELS,
     ROOT,
-    VARIANTS,
     command_line,
     every_of,
     flag,
@@ -30,9 +30,10 @@ from conftest import (
 NAN, INF = float("nan"), float("inf")
 COUNTS = "num_envs num_steps num_minibatches update_epochs total_timesteps eval_episodes batch_size"
 COUNTS += " checkpoint_frequency eval_max_steps train_frequency target_network_frequency"
-COUNTS += " buffer_size learning_starts cg_steps"
+COUNTS += " buffer_size learning_starts cg_steps policy_frequency"
 SHARES = "gamma gae_lambda start_e end_e eval_e tau exploration_fraction rms_alpha"
 RATES = "learning_rate max_grad_norm clip_coef vf_coef rms_eps max_kl cg_damping"
+RATES += " policy_lr q_lr updates_per_step alpha"
 ALONE = [  # what is wrong whatever the other flags are
     *[(name, value) for name in COUNTS.split() for value in (0, -1)],
     *[(name, value) for name in SHARES.split() for value in (-0.1, 1.1, NAN)],
@@ -72,9 +73,8 @@ def test_refused_values(every, tmp_path):
 def test_refused_values_are_of_flags():
     """Would break: a value of a flag that none of these files has, which is tried nowhere."""
     known = set()
-    for name in EVERY:
-        if name not in VARIANTS:
-            known |= load(name).Args.__dataclass_fields__.keys()
+    for name in PARENTS:
+        known |= load(name).Args.__dataclass_fields__.keys()
     assert {name for name, *_ in ALONE + TOGETHER} <= known
 
 
@@ -87,7 +87,18 @@ def test_discount_of_the_bonus(every, tmp_path):
     tiny(every, tmp_path, int_gamma=0.999)
 
 
-@every_of("dqn_atari", "dqn", "dqn_pixels")
+@every_of("td3_continuous", "ddpg_continuous")
+def test_noise(every, tmp_path):
+    """Would break: actions that are no numbers; a study without noise that is refused."""
+    names = ["exploration_noise", "policy_noise", "noise_clip"]
+    for name in names if every.__name__ == "td3_continuous" else names[:1]:
+        for value in (-0.1, NAN, INF):
+            with pytest.raises(ValueError, match=f"{flag(name)} .* must be"):
+                tiny(every, tmp_path, **{name: value})
+        tiny(every, tmp_path, **{name: 0.0})
+
+
+@every_of("dqn_atari", "dqn", "dqn_pixels", "sac_continuous")
 def test_steps_that_train_nothing(every, tmp_path):
     """Would break: 3,000 steps with --learning-starts 80,000: no update, and no word."""
     for total in (7, 8):
@@ -133,7 +144,7 @@ def refused(algo, folder, *words: str, **flags) -> None:
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", [name for name in EVERY if name not in VARIANTS])
+@pytest.mark.parametrize("name", PARENTS)
 def test_what_the_machine_lacks(name, monkeypatch, tmp_path):
     """Would break: a traceback of a package or a device, after the folder was made or hours later."""
     hide(monkeypatch, "wandb")
@@ -146,7 +157,7 @@ def test_what_the_machine_lacks(name, monkeypatch, tmp_path):
     refused(algo, tmp_path, "--resume", "no/such/run", resume="no/such/run")
 
 
-@every_of(*NAMES[:1], *CLASSIC)
+@every_of(*NAMES[:1], "sac_continuous", *CLASSIC)
 def test_envpool_not_installed(every, monkeypatch, tmp_path):
     """Would break: a traceback on the platforms for which EnvPool has no wheel, or no training there."""
     hide(monkeypatch, "envpool")
@@ -180,12 +191,12 @@ KINDS = {
 }
 
 
-@every_of(*NAMES[:1], *CLASSIC)
+@every_of(*NAMES[:1], "sac_continuous", *CLASSIC)
 @pytest.mark.parametrize("kind", KINDS)
 def test_parts_of_observations(every, kind, tmp_path, registered):
     """Would break: advice to take a file that cannot take them either, and no word of which part it is."""
     env_id = f"Parts{kind}-v0"
-    registered(env_id, lambda: Parts(every.__name__ in NAMES, whatnot=KINDS[kind]))
+    registered(env_id, lambda: Parts(every.__name__ in CONTINUOUS, whatnot=KINDS[kind]))
     refused(every, tmp_path, "--env-id", "whatnot", "Box", env_id=env_id)
 
 
@@ -202,6 +213,8 @@ VECTOR = [  # env_id, words
 ]
 MORE = {
     **dict.fromkeys(NAMES, [("CartPole-v1", "ppo.py")]),
+    "sac_continuous": [("CartPole-v1", "dqn.py"), ("NoBounds-v0", "RescaleAction"),
+                       ("Integers-v0", "rounds")],
     **dict.fromkeys(CLASSIC, [("Pendulum-v1", "ppo_continuous.py"), ("ShiftedDiscrete-v0", "5")]),
     **dict.fromkeys(PIXELS, [("ShiftedPixels-v0", "5"), ("CartPole-v11", "CartPole"),
                              ("Pendulum-v1", "Discrete"), ("no_such_module:Any-v0", "no_such"),
@@ -211,29 +224,35 @@ MORE = {
 }  # fmt: skip
 
 
-@every_of("ppo_continuous", *CLASSIC, *PIXELS, *ATARI)
-def test_environments(every, tmp_path, monkeypatch):
+class Unbounded(toy_envs.Counter):
+    action_space = toy_envs.box(1)
+
+
+class Integers(toy_envs.Counter):
+    action_space = gym.spaces.Box(0, 3, (1,), np.int64)
+
+
+@every_of("ppo_continuous", "sac_continuous", *CLASSIC, *PIXELS, *ATARI)
+def test_environments(every, tmp_path, registered):
     """Would break: a traceback, an empty run folder."""
+    registered("NoBounds-v0", Unbounded)
+    registered("Integers-v0", Integers)
     ids = VECTOR if has(every, "env_backend") else []
     for env_id, word in ids + MORE[every.__name__]:
         refused(every, tmp_path, "--env-id", word, env_id=env_id)
     if has(every, "env_backend"):
-        box = every.__name__ in NAMES
+        box = every.__name__ in CONTINUOUS
         wrong, toy = ("CartPole-v1", "Counter-v0") if box else ("Pendulum-v1", "CounterDiscrete-v0")
         refused(every, tmp_path, "--env-id", env_id=wrong, env_backend="envpool")
         refused(every, tmp_path, "--env-id", env_id=toy, env_backend="envpool")
 
 
-@every_of(*NAMES[:1], *CLASSIC)
+@every_of(*NAMES[:1], "sac_continuous", *CLASSIC)
 def test_no_evaluation(every, tmp_path):
     """Would break: training on EnvPool's environment to the end, and a traceback at the evaluation: Gymnasium
     has the name, but cannot make it, or gives a Tuple where EnvPool gives three numbers."""
     refused(every, tmp_path, "--env-id", "robotics", env_id="HalfCheetah-v3", env_backend="auto")
     refused(every, tmp_path, "--env-id", "Tuple", env_id="Blackjack-v1", env_backend="auto")
-
-
-class Unbounded(toy_envs.Counter):
-    action_space = toy_envs.box(1)
 
 
 def test_squash_needs_bounds(tmp_path, registered):

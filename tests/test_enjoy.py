@@ -1,5 +1,6 @@
 """scripts/enjoy.py against a plain loop over the bare environment, its video read back, and its error messages."""
 
+import copy
 import gc
 import re
 import shutil
@@ -16,6 +17,7 @@ import pytest
 import torch
 import toy_envs  # noqa: F401  (registers ShortBreakout-v4)
 from common import ROOT, load
+from conftest import OFF_POLICY
 
 ALGO = ROOT / "algos" / "ppo_continuous.py"
 SEED = 77
@@ -346,6 +348,35 @@ def test_discrete_actions(name, tmp_path, capsys):
         drawn = re.findall(r"return ([\d.]+)", capsys.readouterr().out)
         play(run, episodes=8)
         assert drawn != re.findall(r"return ([\d.]+)", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("name", OFF_POLICY)
+def test_files_with_a_replay_buffer(name, tmp_path, capsys):
+    """Would break: an Agent that cannot be rebuilt; --stochastic that plays the mean action, or another noise than
+    training's."""
+    module = load(ROOT / "algos" / f"{name}.py")
+    args = module.Args(env_id="Pendulum-v1", precision="float32")
+    envs, _ = module.make_envs(args, "gymnasium", 1, SEED)
+    agent = module.Agent(3, envs.single_action_space, args, "float32")
+    saved = {"algo": name, "args": vars(args), "agent": agent.state_dict()}
+    torch.save(saved, tmp_path / "checkpoint.pt")
+
+    trained = copy.deepcopy(agent)
+
+    def drawn(obs):
+        action = trained.get_action(obs)
+        return action[0] if name == "sac_continuous" else action
+
+    for stochastic in (False, True):
+        if stochastic:
+            agent.get_mean_action = drawn
+        expected = []
+        for seed in (SEED, SEED + 1):
+            envs, obs = module.make_envs(args, "gymnasium", 1, seed)
+            torch.manual_seed(seed)
+            expected += [*module.evaluate(agent, envs, obs)]
+        play(tmp_path, stochastic=stochastic)
+        assert printed(capsys) == pytest.approx(expected, abs=0.02)
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "envs:CartPolePixels-v0"])

@@ -79,7 +79,9 @@ def test_seed_decides_the_episodes(algo, backend, env_id):
     assert len(np.unique(np.concatenate([rows(1), rows(1000)]), axis=0)) == 8
 
 
-@pytest.mark.parametrize("name", ["ppo_continuous", "dqn", "reinforce", "ppo_pixels", "dqn_atari"])
+@pytest.mark.parametrize(
+    "name", ["ppo_continuous", "dqn", "reinforce", "ppo_pixels", "dqn_atari", "sac_continuous"]
+)
 def test_training_and_evaluation_seeds_never_meet(name, tmp_path, monkeypatch):
     """Would break: an evaluation on episodes that were trained on; two --seeds that share episodes."""
     algo, training, evaluation = load(name), [], []

@@ -14,7 +14,19 @@ import numpy as np
 import pytest
 import readability
 import torch
-from conftest import ALGOS, ATARI, CLASSIC, EVERY, NAMES, PIXELS, ROOT, command_line, load, script
+from conftest import (
+    ALGOS,
+    ATARI,
+    CLASSIC,
+    EVERY,
+    NAMES,
+    OFF_POLICY,
+    PIXELS,
+    ROOT,
+    command_line,
+    load,
+    script,
+)
 
 FILES = sorted({path.stem for path in ALGOS.glob("*.py")} | set(EVERY))
 VARIANTS = [  # parent, child, most changed lines, tag of each hunk
@@ -28,48 +40,68 @@ VARIANTS = [  # parent, child, most changed lines, tag of each hunk
     ("ppo_rnd", "ppo_icm", 60, "# ICM:"),
     ("ppo_atari", "ppo_atari_ddp", 83, "# DDP:"),
     ("ppo_continuous", "ppo_continuous_ray", 144, "# Ray:"),
+    ("sac_continuous", "td3_continuous", 79, "# TD3:"),
+    ("td3_continuous", "ddpg_continuous", 21, "# DDPG:"),
 ]
 CHILDREN = [row[1] for row in VARIANTS[1:] if row[1] != "ppo_continuous_ray"]  # one variant runs
+Q_LEARNING = ["dqn", "dqn_atari", "dqn_pixels"]
 OWN = {"Args", "train", "Replay"}  # what each file has its own of
 BOX = [name for name in NAMES if name != "trpo_continuous"]  # PPO for actions in a Box
 PPO_AND_A2C = ["ppo_atari", "ppo_atari_ddp", "a2c_atari"]
 APART = [["ppo"], ["reinforce"], ["dqn"], ["dqn_atari"], ["ppo_pixels"], ["dqn_pixels"]]
 GROUPS = {  # a class or function that has several versions, and the files that share one
-    "make_envs": [NAMES + CLASSIC, PIXELS, PPO_AND_A2C, ["dqn_atari"]],
+    "make_envs": [NAMES + OFF_POLICY + CLASSIC, PIXELS, PPO_AND_A2C, ["dqn_atari"]],
     "layer_init": [[*NAMES, "ppo", "reinforce"], PIXELS + ATARI],
-    "Agent": [BOX, ["trpo_continuous"], PPO_AND_A2C, *APART],
-    "evaluate": [NAMES, PPO_AND_A2C, *APART],
+    "Agent": [BOX, ["trpo_continuous"], OFF_POLICY, PPO_AND_A2C, *APART],
+    "evaluate": [NAMES, OFF_POLICY, PPO_AND_A2C, *APART],
     "ppo_loss": [[*BOX, "ppo"], ["ppo_atari", "ppo_atari_ddp", "ppo_pixels"]],
     "update": [
         [*BOX, "ppo"],
         ["ppo_atari", "ppo_atari_ddp"],
         ["ppo_pixels"],
-        ["dqn", "dqn_atari", "dqn_pixels"],
+        Q_LEARNING,
+        OFF_POLICY,
         ["a2c_atari"],
         ["reinforce"],
         ["trpo_continuous"],
     ],
-    "check_finite": [NAMES + CLASSIC, PIXELS, ATARI],
+    "td_target": [Q_LEARNING, OFF_POLICY],
+    "update_target": [Q_LEARNING, OFF_POLICY],
+    "check_finite": [NAMES + OFF_POLICY + CLASSIC, PIXELS, ATARI],
     "check_resume": [
         [*BOX, "ppo"],
         ["trpo_continuous", "reinforce", "ppo_pixels", *PPO_AND_A2C],
         ["dqn", "dqn_pixels"],
-        ["dqn_atari"],
+        ["dqn_atari", *OFF_POLICY],
     ],
-    "open_envs": [NAMES, ATARI, ["ppo"], ["dqn"], ["reinforce"], ["ppo_pixels"], ["dqn_pixels"]],
-    "open_run": [[*BOX, "ppo", "dqn"], ["trpo_continuous", "reinforce"], PIXELS + ATARI],
-    "summarize": [[*NAMES, *CLASSIC, *PIXELS, "dqn_atari"], PPO_AND_A2C],
+    "open_envs": [
+        NAMES,
+        OFF_POLICY,
+        ATARI,
+        ["ppo"],
+        ["dqn"],
+        ["reinforce"],
+        ["ppo_pixels"],
+        ["dqn_pixels"],
+    ],
+    "open_run": [
+        [*BOX, "ppo", "dqn"],
+        ["trpo_continuous", "reinforce"],
+        OFF_POLICY,
+        PIXELS + ATARI,
+    ],
+    "summarize": [[*NAMES, *OFF_POLICY, *CLASSIC, *PIXELS, "dqn_atari"], PPO_AND_A2C],
 }
 SMALL = ["--num-envs", 2, "--total-timesteps", 64, "--eval-episodes", 2]
+REPLAY = ["--buffer-size", 64, "--learning-starts", 32]
 MORE = {
     **dict.fromkeys(NAMES, ["--env-id", "Pendulum-v1", "--num-steps", 8, "--num-minibatches", 2]),
     **dict.fromkeys(
         ["ppo", "ppo_pixels", "ppo_atari", "ppo_atari_ddp"],
         ["--num-steps", 8, "--num-minibatches", 2],
     ),
-    **dict.fromkeys(
-        ["dqn", "dqn_pixels", "dqn_atari"], ["--buffer-size", 64, "--learning-starts", 32]
-    ),
+    **dict.fromkeys(Q_LEARNING, REPLAY),
+    **dict.fromkeys(OFF_POLICY, [*REPLAY, "--env-id", "Pendulum-v1"]),
 }
 
 

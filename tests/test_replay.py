@@ -1,9 +1,10 @@
-"""The replay of dqn_atari.py, which stores frames, against a store of whole transitions, over random episodes."""
+"""The replay of dqn_atari.py, which stores frames, against a store of whole transitions, over random episodes; what
+--save-replay saves."""
 
 import numpy as np
 import pytest
 import torch
-from conftest import cheap, fake_atari, load, run_folder, tiny
+from conftest import ATARI, cheap, fake_atari, load, run_folder, tiny
 
 ROWS, ENVS = 12, 3
 
@@ -106,17 +107,29 @@ def test_draws_are_uniform(world):
 
 def arrays(replay) -> dict[str, np.ndarray]:
     """What the replay holds, by name."""
-    found = {name: value for name, value in vars(replay).items() if isinstance(value, np.ndarray)}
-    assert found.keys() == {"frame", "age", "action", "reward", "terminal", "valid"}
+    kinds = np.ndarray, torch.Tensor
+    found = {k: np.asarray(value) for k, value in vars(replay).items() if isinstance(value, kinds)}
+    seen = {"frame", "age"} if "frame" in found else {"obs"}
+    assert found.keys() == seen | {"action", "reward", "terminal", "valid"}
     return found
 
 
-def test_saved_and_loaded(tmp_path, monkeypatch):
+REPLAYS = pytest.mark.parametrize("name", ["dqn_atari", "sac_continuous"])
+
+
+def load_small(name: str, monkeypatch):
+    algo = load(name)
+    if name in ATARI:
+        fake_atari(algo, monkeypatch)
+        cheap(algo, monkeypatch)
+    return algo
+
+
+@REPLAYS
+def test_saved_and_loaded(name, tmp_path, monkeypatch):
     """--save-replay, over two runs. Would break: a part that is not saved; the last row before the end
     followed by the first one after it."""
-    algo, made = load("dqn_atari"), []
-    fake_atari(algo, monkeypatch)
-    cheap(algo, monkeypatch)
+    algo, made = load_small(name, monkeypatch), []
     build = algo.Replay.__init__
 
     def keep(self, *args):
@@ -125,7 +138,7 @@ def test_saved_and_loaded(tmp_path, monkeypatch):
 
     monkeypatch.setattr(algo.Replay, "__init__", keep)
     flags = {"save_replay": True, "buffer_size": 400}
-    algo.train(tiny(algo, tmp_path, **flags))
+    algo.train(tiny(algo, tmp_path, total_timesteps=28, **flags))
     run = run_folder(tmp_path)
     assert (run / "replay.pt").exists()
     algo.train(tiny(algo, tmp_path, resume=str(run), total_timesteps=56, **flags))
@@ -142,7 +155,7 @@ def test_saved_and_loaded(tmp_path, monkeypatch):
     algo.train(
         tiny(algo, tmp_path, resume=str(run), total_timesteps=99)
     )  # without it: an empty one
-    assert made[-1].frame[0].any() and made[-1].count < 40
+    assert made[-1].action[0].any() and made[-1].count < 40
     with pytest.raises(SystemExit, match="older than the checkpoint; add --no-save-replay"):
         algo.train(tiny(algo, tmp_path, resume=str(run), total_timesteps=150, **flags))
     (run / "replay.pt").unlink()  # as if it had never been saved: the new one must fill up first
@@ -150,12 +163,11 @@ def test_saved_and_loaded(tmp_path, monkeypatch):
         algo.train(tiny(algo, tmp_path, resume=str(run), total_timesteps=105, **flags))
 
 
-def test_full_ring_is_saved_and_loaded(tmp_path, monkeypatch):
+@REPLAYS
+def test_full_ring_is_saved_and_loaded(name, tmp_path, monkeypatch):
     """Would break: a resumed run whose next row takes the place of another than the oldest, or whose newest row, which
     no next one follows, can be drawn."""
-    algo, started, made = load("dqn_atari"), [], []
-    fake_atari(algo, monkeypatch)
-    cheap(algo, monkeypatch)
+    algo, started, made = load_small(name, monkeypatch), [], []
     add = algo.Replay.add
 
     def look(self, *step):
@@ -169,7 +181,8 @@ def test_full_ring_is_saved_and_loaded(tmp_path, monkeypatch):
     flags = {"save_replay": True, "buffer_size": 20}
     algo.train(tiny(algo, tmp_path, total_timesteps=60, **flags))
     (before,) = made
-    rows, newest = len(before.frame), (before.count - 1) % len(before.frame)
+    rows = len(before.valid)
+    newest = (before.count - 1) % rows
     assert rows == 10 < before.count - 10 and newest != rows - 1
     assert before.valid[newest].all()
     before.valid[newest] = False  # no next frame

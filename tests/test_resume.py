@@ -14,12 +14,16 @@ import torch
 from conftest import (
     ATARI,
     CLASSIC,
+    CONTINUOUS,
     NAMES,
+    OFF_POLICY,
+    PARENTS,
     PIXELS,
     ROOT,
     command_line,
     equal,
     every_of,
+    flag,
     has,
     load,
     longer,
@@ -30,6 +34,7 @@ from conftest import (
     spy,
     tiny,
     toy,
+    value_loss,
 )
 
 
@@ -62,17 +67,19 @@ def killed():
 
 
 def updates_of(monkeypatch, algo) -> list[tuple]:
-    """(agent, optimizer, target agent or None) as each update of the runs to come finds them."""
+    """(agent, optimizers, target agent or None) as each update of the runs to come finds them."""
     seen = []
 
     def before(*args):
-        (optimizer,) = [arg for arg in args if isinstance(arg, torch.optim.Optimizer)]
+        given = [arg for arg in args if isinstance(arg, torch.optim.Optimizer)]
+        optimizers = {"": given[0]} if given else args[2]
         networks = [arg for arg in args if isinstance(arg, torch.nn.Module)]
         copied = [
             {key: value.clone() for key, value in one.state_dict().items()} for one in networks
         ]
-        state = pickle.loads(pickle.dumps(optimizer.state_dict()))
-        seen.append((copied[0], state, copied[1] if copied[1:] else None))
+        states = {name: optimizer.state_dict() for name, optimizer in optimizers.items()}
+        states = pickle.loads(pickle.dumps(states))
+        seen.append((copied[0], states, copied[1] if copied[1:] else None))
 
     spy(monkeypatch, algo, "update", before)
     return seen
@@ -81,6 +88,7 @@ def updates_of(monkeypatch, algo) -> list[tuple]:
 # ---- what a resumed run takes from where
 
 
+@every_of(*PARENTS, *OFF_POLICY[1:])
 def test_resume_restores_weights_and_moments(every, monkeypatch, tmp_path):
     """Would break: weights, a target network, moments, the scale of rewards or a clock that start afresh; draws that
     were there before; a doubled curve."""
@@ -98,7 +106,7 @@ def test_resume_restores_weights_and_moments(every, monkeypatch, tmp_path):
     assert 1000 < summary["wall_time_s"] < 2000
     for name, given in begun.items():
         assert given and seeds[name][len(given)] not in given, name
-    agent, optimizer, target = seen[0]
+    agent, optimizers, target = seen[0]
     changed = {key for key in agent if not torch.equal(agent[key], saved["agent"][key])}
     assert all("return_rms" in key for key in changed)  # updated before the first update
     if (key := "return_rms.count") in agent:
@@ -106,10 +114,11 @@ def test_resume_restores_weights_and_moments(every, monkeypatch, tmp_path):
         assert 0 < rows <= args.num_envs * args.num_steps
     if target:
         assert equal(target, saved["target_agent"])
-    moments = saved["optimizer"]["state"]
-    assert moments and any(tensor.any() for tensor in moments[0].values())
-    for key, state in moments.items():
-        assert equal(optimizer["state"][key], state)
+    for name, optimizer in (saved.get("optimizers") or {"": saved["optimizer"]}).items():
+        moments = optimizer["state"]
+        assert moments and any(tensor.any() for tensor in moments[0].values())
+        for key, state in moments.items():
+            assert equal(optimizers[name]["state"][key], state)
     assert run_folder(tmp_path) == run and summary["global_step"] >= more
     logged = scalars(run)
     for key in logged.keys() - {"eval/episodic_return"}:
@@ -119,6 +128,7 @@ def test_resume_restores_weights_and_moments(every, monkeypatch, tmp_path):
 
 
 CONSTANTS = [(name, {"learning_rate": 3e-6}) for name in NAMES + CLASSIC + PIXELS + ATARI]
+CONSTANTS += [(name, {rate: 3e-6}) for name in OFF_POLICY for rate in ("policy_lr", "q_lr")]
 CONSTANTS += [("a2c_atari", {"rms_eps": 0.25}), ("a2c_atari", {"rms_alpha": 0.5})]
 
 
@@ -131,16 +141,27 @@ def test_constants_of_the_optimiser_come_from_the_flags(every, given, monkeypatc
     args = tiny(every, tmp_path, resume=str(run), total_timesteps=total, **given)
     summary = every.train(args)
     ((name, value),) = given.items()
-    group = seen[0][1]["param_groups"][0]
+    optimizer = {"policy_lr": "policy", "q_lr": "critics"}.get(name, "")
+    group = seen[0][1][optimizer]["param_groups"][0]
     if name == "learning_rate" and has(every, "anneal_lr"):
         value *= 1 - start / total
-    assert group[{"learning_rate": "lr"}.get(name, name.removeprefix("rms_"))] == pytest.approx(
-        value
-    )
+    key = "lr" if name in ("learning_rate", "policy_lr", "q_lr") else name.removeprefix("rms_")
+    assert group[key] == pytest.approx(value)
     assert summary["args"] | given == summary["args"]
 
 
-@every_of("ppo_continuous", "dqn")
+def test_temperature_comes_from_the_flags(monkeypatch, tmp_path):
+    """Would break: --resume RUN --no-autotune --alpha X that acts in summary.json only."""
+    sac = load("sac_continuous")
+    sac.train(tiny(sac, tmp_path))
+    seen, flags = updates_of(monkeypatch, sac), {"resume": str(run_folder(tmp_path))}
+    for total, alpha in ((128, 0.3), (192, 0.7)):
+        flags |= {"autotune": False, "alpha": alpha, "total_timesteps": total}
+        sac.train(tiny(sac, tmp_path, **flags))
+        assert seen[-1][0]["log_alpha"].exp().item() == pytest.approx(alpha)
+
+
+@every_of("ppo_continuous", "dqn", "sac_continuous")
 def test_resume_from_the_command_line(every, tmp_path):
     """Would break: a resumed run in a folder of its own, from step 0, or with default flags."""
     file, env_id = script(every.__name__), "Pendulum-v1"
@@ -150,7 +171,8 @@ def test_resume_from_the_command_line(every, tmp_path):
     run = run_folder(tmp_path)
     first = read_checkpoint(run)["global_step"]
     flags = ["--resume", run, "--total-timesteps", 128, "--runs-dir", tmp_path / "other"]
-    process = command_line(*flags, "--learning-rate", 1e-4, script=file, cwd=tmp_path)
+    rate = "learning_rate" if has(every, "learning_rate") else "q_lr"
+    process = command_line(*flags, flag(rate), 1e-4, script=file, cwd=tmp_path)
     _, errors = process.communicate(timeout=180)
     assert process.returncode == 0, errors
     assert run_folder(tmp_path) == run and not (tmp_path / "other").exists()
@@ -158,9 +180,8 @@ def test_resume_from_the_command_line(every, tmp_path):
     assert summary["global_step"] == read_checkpoint(run)["global_step"] >= 128 > first
     used = summary["args"]
     assert (used["seed"], used["gamma"], used["num_envs"]) == (3, 0.9, 2)  # as saved
-    assert (used["total_timesteps"], used["learning_rate"]) == (128, 1e-4)  # as given
-    key = "losses/td_loss" if every.__name__ == "dqn" else "losses/value_loss"
-    steps = [step for step, _ in scalars(run)[key]]
+    assert (used["total_timesteps"], used[rate]) == (128, 1e-4)  # as given
+    steps = [step for step, _ in scalars(run)[value_loss(every)]]
     assert steps == sorted(set(steps)) and steps[-1] == summary["global_step"]
 
 
@@ -195,7 +216,7 @@ def test_a_finished_run_stays_as_it_is(every, tmp_path):
 # ---- evaluations
 
 
-@every_of("dqn", "dqn_pixels", "dqn_atari")
+@every_of("dqn", "dqn_pixels", "dqn_atari", "sac_continuous")
 def test_too_few_steps_to_learn(every, monkeypatch, tmp_path, capsys):
     """Would break: a run that is given more steps and ends before its new replay is full, trained on nothing, without
     a word; one that was stopped shortly before its end, and can never be finished, or says nothing."""
@@ -252,12 +273,13 @@ def test_evaluations_fall_on_multiples(every, monkeypatch, tmp_path, how):
     assert steps[-1] == summary["global_step"]
 
 
-@every_of("dqn", "dqn_pixels", "dqn_atari")
+@every_of("dqn", "dqn_pixels", "dqn_atari", "sac_continuous")
 def test_evaluations_are_on_time(every, tmp_path):
     """Where 100 is no multiple of the least steps between two lines of the log. Would break: an evaluation that waits
     for the line after next."""
     flags = {"eval_frequency": 100, "checkpoint_frequency": 40, "total_timesteps": 510}
-    args = tiny(every, tmp_path, train_frequency=50, **flags)
+    flags |= {"train_frequency": 50} if has(every, "train_frequency") else {}
+    args = tiny(every, tmp_path, **flags)
     summary = every.train(args)
     *steps, last = [step for step, _ in scalars(run_folder(tmp_path))["eval/episodic_return"]]
     assert [step // 100 for step in steps] == [1, 2, 3, 4, 5] and last == summary["global_step"]
@@ -490,7 +512,7 @@ def test_a_file_of_a_run_is_no_run(tmp_path, name):
     assert contents(tmp_path) == before
 
 
-OTHER = [(name, "env_id") for name in NAMES + CLASSIC + PIXELS + ATARI]
+OTHER = [(name, "env_id") for name in CONTINUOUS + CLASSIC + PIXELS + ATARI]
 OTHER += [(name, "activation") for name in NAMES + CLASSIC if name != "reinforce"]
 OTHER += [(name, "norm_obs") for name in [*NAMES, "ppo"]]
 

@@ -21,7 +21,9 @@ import toy_envs
 from common import commit_of
 from conftest import (
     ATARI,
-    NAMES,
+    CONTINUOUS,
+    OFF_POLICY,
+    PARENTS,
     PIXELS,
     cheap,
     equal,
@@ -38,6 +40,7 @@ from conftest import (
     spy,
     tiny,
     toy,
+    value_loss,
 )
 
 CHARTS = {"charts/episodic_return", "charts/episodic_length", "charts/SPS", "eval/episodic_return"}
@@ -45,6 +48,8 @@ PPO = {"policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac", "explain
 LOSSES = {
     "a2c_atari": {"policy_loss", "value_loss", "entropy", "explained_variance"},
     "reinforce": {"policy_loss", "value_loss", "entropy"},
+    **dict.fromkeys(OFF_POLICY, {"qf_loss", "qf_values", "actor_loss"}),
+    "sac_continuous": {"qf_loss", "qf_values", "actor_loss", "entropy", "alpha"},
     "trpo_continuous": PPO - {"approx_kl", "clipfrac"} | {"kl", "step_share"},
     **dict.fromkeys(["dqn", "dqn_pixels", "dqn_atari"], {"td_loss", "q_values"}),
 }  # PPO's in the other files
@@ -53,6 +58,7 @@ SUMMARY |= {"eval_return_mean", "eval_return_std", "eval_returns", "eval_episode
 SUMMARY |= {"train_return_last100", "device", "args", "commit"}
 
 
+@every_of(*PARENTS, *OFF_POLICY[1:])
 def test_run_folder(every, monkeypatch, tmp_path):
     """Would break: a key of the tables and plots that is missing, a summary unlike what train()
     returned, a script or hyperparameters that are not kept beside the run, the commit of the folder it is started from,
@@ -90,7 +96,8 @@ def test_run_folder(every, monkeypatch, tmp_path):
     config = json.loads((run / "config.json").read_text())
     assert config == {key: summary[key] for key in config} and config["args"]["seed"] == 4
     saved = read_checkpoint(run)
-    assert saved.keys() >= config.keys() | {"global_step", "wall_time_s", "agent", "optimizer"}
+    assert saved.keys() >= config.keys() | {"global_step", "wall_time_s", "agent"}
+    assert saved.keys() & {"optimizer", "optimizers"}
     assert {key: saved[key] for key in config} == config
 
 
@@ -120,15 +127,13 @@ def test_steps_per_second(every, tmp_path, monkeypatch):
     assert logged[-1] == pytest.approx(expected)
 
 
-@every_of("dqn", "dqn_pixels", "dqn_atari")
+@every_of("dqn", "dqn_pixels", "dqn_atari", "sac_continuous")
 def test_speed_of_learning(every, tmp_path, monkeypatch):
     """Would break: steps without updates, far faster, in the speed of a run; an iteration that is learning in part."""
     seconds = [1.0, 1.0, 1.0, 3.0, 10.0, 20.0, 10.0, 20.0]
     flags = {"total_timesteps": 80, "checkpoint_frequency": 10, "learning_starts": 34}
     logged, steps = speeds(every, tmp_path, monkeypatch, seconds, **flags)
-    learns = len(steps) - len(
-        scalars(run_folder(tmp_path))["losses/td_loss"]
-    )  # the first that does
+    learns = len(steps) - len(scalars(run_folder(tmp_path))[value_loss(every)])  # first that does
     assert len(steps) == len(seconds) and 2 <= learns <= 4
     assert logged[:learns] == pytest.approx([a / b for a, b in zip(steps, seconds[:learns])])
     assert logged[-1] == pytest.approx(sum(steps[learns + 1 :]) / sum(seconds[learns + 1 :]))
@@ -164,13 +169,14 @@ def metrics_of(algo, folder, **flags):
     return returns, {key: points for key, points in logged.items() if key != "charts/SPS"}
 
 
+@every_of(*PARENTS, *OFF_POLICY[1:])
 def test_same_seed_same_metrics(every, monkeypatch, tmp_path):
     """Would break: any generator that is not seeded, any order that depends on time or threads."""
     flags = {"env_id": "ShortBreakout-v4", "total_timesteps": 120}
     if every.__name__ in ATARI:
         every.AtariVectorEnv = load(every.__name__).AtariVectorEnv  # the emulator
     else:
-        flags["env_id"] = "Pendulum-v1" if every.__name__ in NAMES else "CartPole-v1"
+        flags["env_id"] = "Pendulum-v1" if every.__name__ in CONTINUOUS else "CartPole-v1"
     if every.__name__ in PIXELS:
         cheap(every, monkeypatch)
     one, again, other = (
@@ -178,14 +184,13 @@ def test_same_seed_same_metrics(every, monkeypatch, tmp_path):
         for name, seed in (("one", 1), ("again", 1), ("other", 2))
     )
     assert one == again
-    key = "losses/td_loss" if every.__name__.startswith("dqn") else "losses/value_loss"
-    assert one[1][key] != other[1][key]
+    assert one[1][value_loss(every)] != other[1][value_loss(every)]
 
 
-@pytest.mark.parametrize("name", ["ppo_continuous", "ppo", "dqn"])
+@pytest.mark.parametrize("name", ["ppo_continuous", "ppo", "dqn", "sac_continuous"])
 def test_same_seed_same_metrics_on_envpool(name, tmp_path):
     """Would break: EnvPool's default seed; the order in which its threads end."""
-    algo, env_id = load(name), "Pendulum-v1" if name in NAMES else "CartPole-v1"
+    algo, env_id = load(name), "Pendulum-v1" if name in CONTINUOUS else "CartPole-v1"
     flags = {"env_id": env_id, "env_backend": "envpool", "total_timesteps": 450}
     one, again = (metrics_of(algo, tmp_path / folder, **flags) for folder in "ab")
     other = metrics_of(algo, tmp_path / "c", seed=2, **flags)
@@ -239,16 +244,16 @@ def test_videos_of_atari(atari, tmp_path):
     assert all(film.max() > 100 and film[0].shape[-1] == 3 for film in pictures)
 
 
-@every_of("ppo_continuous", "dqn", "ppo_pixels")
+@every_of("ppo_continuous", "dqn", "ppo_pixels", "sac_continuous")
 def test_videos(every, tmp_path):
     """The whole episode: its first picture and one for each step. Would break: --capture-video that
     records nothing, or another episode."""
     imageio = pytest.importorskip("imageio.v3")
-    env_id = "Pendulum-v1" if every.__name__ in NAMES else "CartPole-v1"
+    env_id = "Pendulum-v1" if every.__name__ in CONTINUOUS else "CartPole-v1"
     flags = {"env_id": env_id, "capture_video": True, "eval_episodes": 1, "eval_max_steps": 600}
     summary = every.train(tiny(every, tmp_path, **flags))
     (film,) = (run_folder(tmp_path) / "videos").rglob("*.mp4")
-    length = 200 if every.__name__ in NAMES else summary["eval_returns"][0]
+    length = 200 if every.__name__ in CONTINUOUS else summary["eval_returns"][0]
     assert abs(len(imageio.imread(film)) - (length + 1)) <= 1  # its length is rounded
 
 
@@ -297,7 +302,7 @@ def test_plain_lines(every, tmp_path, capsys):
     assert "|" not in errors
 
 
-@every_of("ppo_continuous", "dqn", "ppo_pixels", "ppo_atari")
+@every_of("ppo_continuous", "dqn", "ppo_pixels", "ppo_atari", "sac_continuous")
 def test_without_an_episode(every, tmp_path, capsys):
     """A run in which no episode ends. Would break: a mean of nothing, its warning or its traceback."""
     long = {"length": staticmethod(lambda i, game: 100)}
@@ -310,7 +315,7 @@ def test_without_an_episode(every, tmp_path, capsys):
     assert "charts/episodic_return" not in scalars(run_folder(tmp_path))
 
 
-@every_of("ppo_continuous", "dqn", "ppo_atari")
+@every_of("ppo_continuous", "dqn", "ppo_atari", "sac_continuous")
 def test_track(every, monkeypatch, tmp_path):
     """Weights & Biases, faked. Would break: a run without project, team or hyperparameters; a resumed
     run that begins a new one there."""
@@ -334,7 +339,7 @@ def test_extension_is_documented(every, capsys):
     with pytest.raises(SystemExit):
         every.tyro.cli(every.Args, args=["--help"])
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    if every.__name__ in ("trpo_continuous", "reinforce"):
+    if every.__name__ in ("trpo_continuous", "reinforce", *OFF_POLICY):
         pytest.skip("it has no schedule")
     (words,) = re.findall(rf"{flag('total_timesteps')} (.*?) --(?!resume)", text)
     assert "rescales the schedules" in words
@@ -350,7 +355,7 @@ def test_command_in_the_docstring(every):
     every.tyro.cli(every.Args, args=flags)
 
 
-@every_of(*ATARI, *PIXELS)
+@every_of(*ATARI, *PIXELS, "sac_continuous")
 @pytest.mark.parametrize("precision", ["auto", "bfloat16", "float32"])
 def test_precision_is_recorded_as_what_it_became(every, monkeypatch, tmp_path, precision):
     """Would break: tables in which auto is 8 bits on one machine and 24 on another, unseen; a network in another one
@@ -364,7 +369,7 @@ def test_precision_is_recorded_as_what_it_became(every, monkeypatch, tmp_path, p
     assert read_checkpoint(run_folder(tmp_path))["precision"] == summary["precision"]
 
 
-@every_of(*ATARI, *PIXELS)
+@every_of(*ATARI, *PIXELS, "sac_continuous")
 @pytest.mark.parametrize("native", [False, True])
 def test_emulated_bfloat16_is_said(every, tmp_path, capsys, monkeypatch, native):
     """Would break: a sweep with --precision bfloat16 that makes 19 steps a second, without a word."""
