@@ -56,13 +56,16 @@ def ours(scores: str, env_id: str, exp_name: str) -> str:
         if (row["env_id"], row["exp_name"]) == (env_id, exp_name)
     )
     mean = float(row["mean"])
+    if row["seeds"] == "1":  # no interval
+        return number(mean)
     mean, low, high = (number(float(row[key]), mean) for key in ("mean", "low", "high"))
     return f"{mean} [{low}, {high}]"
 
 
 def published(env_id: str, source: str) -> str:
+    """What a source has published of PPO."""
     for row in read("benchmarks/published.csv"):
-        if (row["env_id"], row["source"]) == (env_id, source):
+        if (row["env_id"], row["algorithm"], row["source"]) == (env_id, "PPO", source):
             steps = float(row["steps"]) / 1e6
             steps = "" if steps == 1 else f" ({steps:g}M)"
             mean = float(row["mean"])
@@ -71,8 +74,9 @@ def published(env_id: str, source: str) -> str:
 
 
 def best_published(env_id: str) -> str:
-    """The highest published mean of a task, with its source."""
-    rows = [row for row in read("benchmarks/published.csv") if row["env_id"] == env_id]
+    """The highest published mean of PPO on a task, with its source."""
+    rows = read("benchmarks/published.csv")
+    rows = [row for row in rows if (row["env_id"], row["algorithm"]) == (env_id, "PPO")]
     source = max(rows, key=lambda row: float(row["mean"]))["source"]
     return f"{source}: {published(env_id, source)}"
 
@@ -108,6 +112,123 @@ def ppo_results(_) -> str:
         cells = [published(env_id, source) for source in sources]
         rows.append([f"{env_id} (`ppo.py`)", ours("classic", env_id, "ppo"), *cells])
     return table(["task", "plainrl", *sources], rows, 1)
+
+
+def millions(steps) -> str:
+    return f"{round(float(steps) / 1e6, 2):g}M"
+
+
+def task_name(env_id: str) -> str:
+    return env_id.removesuffix("NoFrameskip-v4").replace("benchmarks.cartpole_pixels:", "")
+
+
+def scored(env_id: str, words: str, scores: str, exp_name: str, best: bool = False) -> list[str]:
+    """A row of a results table: what the runs of an experiment reached."""
+    runs = [
+        row
+        for row in read(f"benchmarks/results/{scores}.csv")
+        if (row["env_id"], row["exp_name"], row["metric"])
+        == (env_id, exp_name, "best_return_mean" if best else "eval_return_mean")
+    ]
+    value = ours(scores, env_id, exp_name)
+    if best:
+        value = number(sum(float(run["value"]) for run in runs) / len(runs))
+    steps = millions(max(int(run["step"]) for run in runs))
+    return [task_name(env_id), words, "evaluation", steps, str(len(runs)), value]
+
+
+def reported(env_id: str, algorithm: str, prefix: str = "") -> list[list[str]]:
+    """Rows of a results table: what others have published."""
+    rows = []
+    for row in read("benchmarks/published.csv"):
+        if (row["env_id"], row["algorithm"]) == (env_id, algorithm):
+            mean = float(row["mean"])
+            value = number(mean)
+            if row["spread"]:
+                value += f" ± {number(float(row['spread']), mean)}"
+            words = prefix + row["source"]
+            kind, steps = row["what"], millions(row["steps"])
+            rows.append([task_name(env_id), words, kind, steps, "", value])
+    return rows
+
+
+RESULTS = ["task", "implementation", "kind", "steps", "runs", "return"]
+
+
+def dqn_results(_) -> str:
+    rows = []
+    for env_id in ("CartPole-v1", "Acrobot-v1"):
+        rows.append(scored(env_id, "plainrl, final weights", "classic", "dqn"))
+        rows.append(scored(env_id, "plainrl, `best.pt`", "classic", "dqn", best=True))
+        rows += reported(env_id, "DQN")
+    return table(RESULTS, rows, 3)
+
+
+def dqn_atari_results(_) -> str:
+    game, pong = "BreakoutNoFrameskip-v4", "PongNoFrameskip-v4"
+    rows = [
+        scored(game, "plainrl, replay of 100,000", "breakout_dqn", "dqn_atari"),
+        scored(game, "SB3, same settings", "breakout_dqn", "sb3_atari-dqn"),
+        scored(game, "plainrl", "atari", "dqn_atari"),
+        *reported(game, "DQN"),
+        scored(pong, "plainrl, replay of 200,000", "atari", "dqn_atari"),
+        *reported(pong, "DQN"),
+    ]
+    return table(RESULTS, rows, 3)
+
+
+def reinforce_results(_) -> str:
+    env_id, physics = "CartPole-v1", "envs:PhysicsCartPole-v0"
+    rows = [
+        scored(env_id, "`reinforce.py`", "classic", "reinforce"),
+        scored(env_id, "`--baseline none`", "classic", "reinforce-baseline=none"),
+        scored(env_id, "`ppo.py`", "classic", "ppo"),
+        *reported(env_id, "PPO", "PPO, "),
+        scored(physics, "`reinforce.py`", "classic", "reinforce"),
+    ]
+    return table(RESULTS, rows, 3)
+
+
+def a2c_results(_) -> str:
+    game, pong = "BreakoutNoFrameskip-v4", "PongNoFrameskip-v4"
+    small = "`--rms-eps 1e-8`"
+    rows = [
+        scored(game, "plainrl, default flags", "breakout_a2c_rate", "a2c_atari-published"),
+        scored(game, f"plainrl, {small}", "breakout_a2c", "a2c_atari-small-eps"),
+        scored(game, "SB3, same settings", "breakout_a2c", "sb3_atari-a2c-small-eps"),
+        scored(game, "SB3, as many updates", "breakout_a2c", "sb3_atari-a2c-small-eps-543k"),
+        scored(game, f"plainrl, older, {small}", "atari", "a2c_eps1e-8"),
+        scored(game, "plainrl, older", "atari", "a2c_atari"),
+        *reported(game, "A2C"),
+        scored(pong, f"plainrl, {small}", "pong_a2c", "a2c_atari-small-eps"),
+        scored(pong, "SB3, same settings", "pong_a2c", "sb3_atari-a2c-small-eps"),
+        *reported(pong, "A2C"),
+    ]
+    return table(RESULTS, rows, 3)
+
+
+def ppo_atari_results(_) -> str:
+    game, pong = "BreakoutNoFrameskip-v4", "PongNoFrameskip-v4"
+    rows = [
+        scored(game, "plainrl, `--no-clip-vloss`", "breakout_published", "ppo_atari"),
+        scored(game, "SB3, same settings", "breakout_published", "sb3_atari-ppo"),
+        scored(game, "plainrl, fast preset", "breakout_fast", "ppo_atari-fast"),
+        scored(game, "plainrl, default flags", "atari", "ppo_atari"),
+        scored(game, "plainrl, fast preset", "breakout_fast_2m", "ppo_atari-fast-2m"),
+        *reported(game, "PPO"),
+        scored(pong, "plainrl, `--no-clip-vloss`", "pong_published", "ppo_atari"),
+        scored(pong, "SB3, same settings", "pong_published", "sb3_atari-ppo"),
+        scored(pong, "plainrl, default flags", "pong", "ppo_atari"),
+        scored(pong, "plainrl, Pong preset", "pong_fast", "ppo_atari-fast-pong-4m"),
+        *reported(pong, "PPO"),
+    ]
+    return table(RESULTS, rows, 3)
+
+
+def ppo_pixels_results(_) -> str:
+    tasks = ("envs:CartPolePixels-v0", "CartPole-v1", "benchmarks.cartpole_pixels:Skip4-v0")
+    rows = [scored(task, "`ppo_pixels.py`", "pixels", "ppo_pixels") for task in tasks]
+    return table(RESULTS, rows, 3)
 
 
 def ppo_mistakes(_) -> str:
@@ -152,7 +273,7 @@ def fields(file: str) -> dict[str, tuple[str, str]]:
     found = {}
     for field in args.body:
         if isinstance(field, ast.AnnAssign):
-            line = text.splitlines()[field.lineno - 1]
+            line = text.splitlines()[field.value.lineno - 1]
             constant = isinstance(field.value, ast.Constant)
             default = shown(field.value.value) if constant else file  # exp_name is the file's name
             name = "--" + field.target.id.replace("_", "-")
@@ -187,6 +308,22 @@ def td3_flags(_) -> str:
     return flags_of("td3_continuous", "ddpg_continuous")
 
 
+def dqn_flags(_) -> str:
+    return flags_of("dqn", "dqn_pixels", "dqn_atari")
+
+
+def reinforce_flags(_) -> str:
+    return flags_of("reinforce")
+
+
+def a2c_flags(_) -> str:
+    return flags_of("a2c_atari")
+
+
+def ppo_atari_flags(_) -> str:
+    return flags_of("ppo_atari", "ppo_pixels")
+
+
 def ppo_metrics(text: str) -> str:
     """The table as it is, with new ranges in its last two columns."""
     values = {}
@@ -216,6 +353,8 @@ METRIC_NAMES = (
     "losses/explained_variance",
 )
 PARTS = (readme_results, ppo_results, ppo_mistakes, ppo_flags, ppo_metrics, sac_flags, td3_flags)
+PARTS += (dqn_results, dqn_atari_results, dqn_flags, reinforce_results, reinforce_flags)
+PARTS += (a2c_results, a2c_flags, ppo_atari_results, ppo_pixels_results, ppo_atari_flags)
 GENERATED = {part.__name__: part for part in PARTS}
 
 
