@@ -258,6 +258,96 @@ def ppo_mistakes(_) -> str:
     return table(["change", "flags", "mean", "worst and best run"], rows, 2)
 
 
+def difference(scores: str, env_id: str, exp_name: str, against: str) -> str:
+    """The difference of two means over runs with the same seeds, and its interval."""
+    for row in read(f"benchmarks/curves/{scores}_comparisons.csv"):
+        if (row["env_id"], row["exp_name"], row["against"]) == (env_id, exp_name, against):
+            values = [float(row[key]) for key in ("difference", "low", "high")]
+            widest = max(values, key=abs)
+            mean, low, high = (number(value, widest) for value in values)
+            return f"{mean} [{low}, {high}]"
+    raise ValueError(f"{scores}_comparisons.csv lacks {exp_name} against {against} on {env_id}")
+
+
+def seeds_of(scores: str, env_id: str, exp_name: str) -> str:
+    for row in read(f"benchmarks/curves/{scores}_scores.csv"):
+        if (row["env_id"], row["exp_name"]) == (env_id, exp_name):
+            return row["seeds"]
+    raise ValueError(f"{scores}_scores.csv lacks {exp_name} on {env_id}")
+
+
+def trpo_results(_) -> str:
+    rows = []
+    for env_id in ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Pendulum-v1"):
+        one = "trust_region", env_id
+        cells = [
+            difference(*one, file, "ppo_continuous") for file in ("trpo_continuous", "ppo_penalty")
+        ]
+        rows.append(
+            [env_id, seeds_of(*one, "trpo_continuous"), ours(*one, "ppo_continuous"), *cells]
+        )
+    return table(["task", "seeds", "PPO", "TRPO minus PPO", "penalty minus PPO"], rows, 1)
+
+
+def rpo_results(_) -> str:
+    tasks = [("Pendulum-v1", "rpo_paper", "-paper"), ("BipedalWalker-v3", "rpo_paper", "-paper")]
+    others = (
+        "HopperStand-v1",
+        "FingerTurnHard-v1",
+        "WalkerRun-v1",
+        "Ant-v5",
+        "Reacher-v5",
+        "Pusher-v5",
+    )
+    tasks += [(env_id, "rpo_tasks", "-published") for env_id in others]
+    tasks += [(env_id, "augmentation", "") for env_id in ("WalkerWalk-v1", "PendulumSwingup-v1")]
+    rows = []
+    for env_id, scores, tag in tasks:
+        rpo, ppo = f"rpo_continuous{tag}", f"ppo_continuous{tag}"
+        cells = [ours(scores, env_id, name) for name in (ppo, rpo)]
+        settings = "the paper's" if tag else "defaults"
+        gap = difference(scores, env_id, rpo, ppo)
+        rows.append([env_id, settings, seeds_of(scores, env_id, rpo), *cells, gap])
+    return table(["task", "settings", "seeds", "PPO", "RPO", "RPO minus PPO"], rows, 2)
+
+
+def augmentation_results(_) -> str:
+    rows = []
+    for env_id in ("WalkerWalk-v1", "PendulumSwingup-v1"):
+        one = "augmentation", env_id
+        cells = [difference(*one, file, "ppo_continuous") for file in ("ppo_rad", "ppo_drac")]
+        rows.append([env_id, seeds_of(*one, "ppo_rad"), ours(*one, "ppo_continuous"), *cells])
+    return table(["task", "seeds", "PPO", "RAD minus PPO", "DrAC minus PPO"], rows, 1)
+
+
+def curiosity_results(_) -> str:
+    """Runs whose evaluation reaches a threshold, and the mean. RND and ICM are those of curiosity_ends."""
+    ends = ("curiosity_ends",)
+    car, arm = ("curiosity", "curiosity_second"), ("arm",)
+    tasks = [
+        ("MountainCarContinuous-v0", 90, car, "ppo_continuous"),
+        ("MountainCar-v0", -110, car, "ppo"),
+        ("envs:ArmReach-v0", 0.8, arm, "ppo_continuous"),
+    ]
+    rows = []
+    for env_id, threshold, files, ppo in tasks:
+        columns = [(ppo, files), ("ppo_rnd-no-bonus", files), ("ppo_rnd", ends), ("ppo_icm", ends)]
+        row = [env_id, f"{threshold:g}"]
+        for name, sources in columns:
+            runs = [run for source in sources for run in read(f"benchmarks/results/{source}.csv")]
+            wanted = env_id, name, "eval_return_mean"
+            found = [
+                run for run in runs if (run["env_id"], run["exp_name"], run["metric"]) == wanted
+            ]
+            values = [float(run["value"]) for run in found]
+            solved = sum(value >= threshold for value in values)
+            mean = sum(values) / len(values)
+            row.append(f"{solved} of {len(values)} ({number(mean)})")
+        rows.append(row)
+    head = ["task", "solved at", "PPO", "RND, `--int-coef 0`", "RND", "ICM"]
+    return table(head, rows, 1)
+
+
 def shown(default) -> str:
     """A default as a reader would write it."""
     words = {True: "on", False: "off", None: "none", "": "empty"}
@@ -294,6 +384,40 @@ def flags_of(*files: str) -> str:
         cells = [f"`{default}`" if default else "" for default in defaults]
         rows.append([f"`{name}`", text.replace("|", "\\|"), *cells])
     return table(["flag", "meaning", *[f"`{file}.py`" for file in files]], rows, 2)
+
+
+def flags_beyond_ppo(*files: str) -> str:
+    """The flags of these files that ppo_continuous.py lacks, or has with another default, or that they lack."""
+    columns = {file: fields(file) for file in ("ppo_continuous", *files)}
+    texts = {}
+    for found in columns.values():
+        texts |= {
+            name: re.sub(r"^(Penalty|RPO|RND|ICM|RAD|DrAC): ", "", text)
+            for name, (_, text) in found.items()
+        }
+    rows = []
+    for name, text in texts.items():
+        defaults = [column.get(name, ("",))[0] for column in columns.values()]
+        if name != "--exp-name" and len(set(defaults)) > 1:
+            cells = [f"`{default}`" if default else "" for default in defaults]
+            rows.append([f"`{name}`", text.replace("|", "\\|"), *cells])
+    return table(["flag", "meaning", *[f"`{file}.py`" for file in columns]], rows, 2)
+
+
+def trpo_flags(_) -> str:
+    return flags_beyond_ppo("trpo_continuous", "ppo_penalty")
+
+
+def rpo_flags(_) -> str:
+    return flags_beyond_ppo("rpo_continuous")
+
+
+def curiosity_flags(_) -> str:
+    return flags_beyond_ppo("ppo_rnd", "ppo_icm")
+
+
+def augmentation_flags(_) -> str:
+    return flags_beyond_ppo("ppo_rad", "ppo_drac")
 
 
 def ppo_flags(_) -> str:
@@ -355,6 +479,8 @@ METRIC_NAMES = (
 PARTS = (readme_results, ppo_results, ppo_mistakes, ppo_flags, ppo_metrics, sac_flags, td3_flags)
 PARTS += (dqn_results, dqn_atari_results, dqn_flags, reinforce_results, reinforce_flags)
 PARTS += (a2c_results, a2c_flags, ppo_atari_results, ppo_pixels_results, ppo_atari_flags)
+PARTS += (trpo_results, trpo_flags, rpo_results, rpo_flags, curiosity_results, curiosity_flags)
+PARTS += (augmentation_results, augmentation_flags)
 GENERATED = {part.__name__: part for part in PARTS}
 
 
