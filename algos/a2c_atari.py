@@ -89,7 +89,7 @@ class Args:
     num_envs: int = 16  # parallel environments
     total_timesteps: int = 10_000_000  # steps of all environments, without scripted ones
     learning_rate: float = 7e-4  # of RMSprop
-    anneal_lr: bool = True  # anneal the learning rate linearly to zero
+    anneal_lr: bool = True  # anneal the learning rate linearly to zero over --total-timesteps
     num_steps: int = 5  # steps of each environment in a rollout, the n of the n-step returns
     gamma: float = 0.99  # discount factor
     clip_reward: bool = True  # learn from the sign of the reward

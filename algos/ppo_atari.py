@@ -66,7 +66,7 @@ class Args:
     num_envs: int = 8  # parallel environments
     total_timesteps: int = 10_000_000  # steps of all environments, without scripted ones
     learning_rate: float = 2.5e-4  # of Adam
-    anneal_lr: bool = True  # anneal the learning rate linearly to zero
+    anneal_lr: bool = True  # anneal the learning rate linearly to zero over --total-timesteps
     num_steps: int = 128  # steps of each environment in a rollout
     gamma: float = 0.99  # discount factor
     gae_lambda: float = 0.95  # lambda of generalized advantage estimation

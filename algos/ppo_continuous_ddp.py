@@ -83,7 +83,7 @@ class Args:
     num_envs: int = 64  # parallel environments
     total_timesteps: int = 1_000_000  # steps of all environments
     learning_rate: float = 5e-4  # of Adam
-    anneal_lr: bool = True  # anneal the learning rate linearly to zero
+    anneal_lr: bool = True  # anneal the learning rate linearly to zero over --total-timesteps
     num_steps: int = 32  # steps of each environment in a rollout
     gamma: float = 0.995  # discount factor
     gae_lambda: float = 0.95  # lambda of generalized advantage estimation
@@ -629,10 +629,16 @@ def open_run(args: Args, device: str, global_step: int):
 
 def open_bar(args: Args, global_step: int) -> tqdm:
     """Progress bar; it is disabled without a terminal, and train() prints lines instead."""
-    # tqdm puts a comma before the postfix
-    layout = "{desc}{percentage:3.0f}% {bar:10} {n_fmt}/{total_fmt} [{remaining}{postfix}]"
-    hide = RANK > 0 or None  # DDP: None shows the bar on a terminal
-    bar = tqdm(total=args.total_timesteps, initial=global_step, bar_format=layout, disable=hide)
+    # The numbers come first, and the bar takes what is left of the line. tqdm puts a comma before
+    # the postfix.
+    layout = "{desc}{percentage:3.0f}% {n_fmt}/{total_fmt}{postfix} [{remaining}] {bar}"
+    bar = tqdm(
+        total=args.total_timesteps,
+        initial=global_step,
+        bar_format=layout,
+        disable=RANK > 0 or None,  # DDP: None shows the bar on a terminal
+        dynamic_ncols=True,
+    )
     bar.postfix = "no episode yet"
     return bar
 

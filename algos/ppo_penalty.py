@@ -77,7 +77,7 @@ class Args:
     num_envs: int = 64  # parallel environments
     total_timesteps: int = 1_000_000  # steps of all environments
     learning_rate: float = 5e-4  # of Adam
-    anneal_lr: bool = True  # anneal the learning rate linearly to zero
+    anneal_lr: bool = True  # anneal the learning rate linearly to zero over --total-timesteps
     num_steps: int = 32  # steps of each environment in a rollout
     gamma: float = 0.995  # discount factor
     gae_lambda: float = 0.95  # lambda of generalized advantage estimation

@@ -87,7 +87,7 @@ class Args:
     num_envs: int = 8  # parallel environments; an update uses one episode of each
     total_timesteps: int = 200_000  # steps of all environments
     learning_rate: float = 3e-3  # of Adam
-    anneal_lr: bool = True  # anneal the learning rate linearly to zero
+    anneal_lr: bool = True  # anneal the learning rate linearly to zero over --total-timesteps
     gamma: float = 0.99  # discount factor
     baseline: Literal["value", "none"] = "value"  # subtract the predicted return, or nothing
     norm_adv: bool = True  # standardise the advantages of each batch

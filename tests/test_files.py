@@ -31,15 +31,15 @@ from conftest import (
 FILES = sorted({path.stem for path in ALGOS.glob("*.py")} | set(EVERY))
 VARIANTS = [  # parent, child, most changed lines, tag of each hunk
     ("ppo_continuous", "rpo_continuous", 20, "# RPO:"),
-    ("ppo_continuous", "ppo_squashed", 20, "# Squash:"),
+    ("ppo_continuous", "ppo_squashed", 24, "# Squash:"),
     ("ppo_continuous", "ppo_penalty", 22, "# Penalty:"),
     ("ppo_continuous", "ppo_rad", 20, "# RAD:"),
     ("ppo_continuous", "ppo_drac", 20, "# DrAC:"),
     ("ppo_continuous", "ppo_continuous_ddp", 96, "# DDP:"),
-    ("ppo_continuous", "ppo_rnd", 148, "# RND:"),
-    ("ppo_rnd", "ppo_icm", 60, "# ICM:"),
+    ("ppo_continuous", "ppo_rnd", 153, "# RND:"),
+    ("ppo_rnd", "ppo_icm", 61, "# ICM:"),
     ("ppo_atari", "ppo_atari_ddp", 83, "# DDP:"),
-    ("ppo_continuous", "ppo_continuous_ray", 144, "# Ray:"),
+    ("ppo_continuous", "ppo_continuous_ray", 146, "# Ray:"),
     ("sac_continuous", "td3_continuous", 79, "# TD3:"),
     ("td3_continuous", "ddpg_continuous", 21, "# DDPG:"),
 ]
