@@ -260,7 +260,7 @@ class Agent(nn.Module):
 
     def forward(self, obs):
         """obs (n, 4, 84, 84) uint8 -> (n, num_actions) float32."""
-        dtype = torch.bfloat16 if self.bfloat16 else torch.float32
+        dtype = torch.bfloat16 if self.bfloat16 else self.head.weight.dtype
         # channels_last like the weights; reordered before the cast, while a pixel is one byte
         x = obs.contiguous(memory_format=torch.channels_last).to(dtype).div_(255)
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bfloat16):

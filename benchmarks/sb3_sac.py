@@ -1,7 +1,7 @@
 """SAC, TD3 or DDPG of stable-baselines3 with the settings of our file, as a run folder like ours.
 
-    python benchmarks/sb3_sac.py --env-id HalfCheetah-v5
-    python benchmarks/sb3_sac.py --algo TD3 --exp-name sb3_td3 --env-id HalfCheetah-v5
+python benchmarks/sb3_sac.py --env-id HalfCheetah-v5
+python benchmarks/sb3_sac.py --algo TD3 --exp-name sb3_td3 --env-id HalfCheetah-v5
 """
 
 import sys
