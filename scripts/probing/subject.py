@@ -173,6 +173,14 @@ def largest(a, b) -> float:
     return float(np.max(np.where(np.isnan(error), math.inf, error), initial=0.0))
 
 
+def peak(*deviations) -> float:
+    """The largest absolute value in numbers, arrays or tensors. NaN counts as infinite, so that no comparison with a
+    tolerance passes; max() and `>` would ignore it."""
+    parts = [np.abs(np.asarray(part, dtype=np.float64)).ravel() for part in deviations]
+    whole = np.concatenate(parts) if parts else np.zeros(0)
+    return float(np.max(np.where(np.isnan(whole), math.inf, whole), initial=0.0))
+
+
 def compare(ours, right, mistakes: dict, choices: dict, question: str, limit=1e-3) -> Finding:
     """Broken if `ours` is the result of a known mistake. Otherwise it differs, with a known explanation or without."""
     error = largest(ours, right)
