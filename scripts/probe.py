@@ -25,7 +25,7 @@ import tyro
 from common import check, check_script, one_line
 from probing import CHECKS
 from probing.environments import in_this_process
-from probing.subject import RETURNS, Skip, Subject, seed_everything
+from probing.subject import RETURNS, Skip, Subject, Unable, seed_everything
 from sweeping.plan import parse
 
 VERDICTS = ("broken", "differs", "could not check", "passes")
@@ -68,9 +68,12 @@ def run_check(subject: Subject, name: str) -> Result | None:
         return None
     except (Exception, SystemExit) as error:
         words = one_line(error).removeprefix("Unable: ")
-        verdict = "broken" if name == "trains" else "could not check"
-        hint = "either a plain run raises the same error, or the probe does not support this change"
-        hint = hint if name == "trains" else ""
+        verdict, hint = "could not check", ""
+        if name == "trains" and subject.raised(error):
+            verdict = "broken"
+            hint = "the file raises this error: a plain run raises it too, or the probe does not support the change"
+        elif not isinstance(error, Unable) and not subject.raised(error):
+            hint = "this is an error of the probe, which does not support the file as it is"
         finding = {"verdict": verdict, "measured": words, "expected": "", "hint": hint}
     return Result(name, section, **finding)
 
@@ -211,6 +214,8 @@ def main(options: Options) -> int:
         print(report(options.file, results))
         print(f"{len(results)} checks, {time.time() - started:.0f} s, seed {options.seed}")
     verdicts = {result.verdict for result in results}
+    if trained.verdict == "could not check":
+        return 2
     return int("broken" in verdicts or (options.strict and "differs" in verdicts))
 
 

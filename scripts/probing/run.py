@@ -1145,7 +1145,6 @@ def checkpoint(subject: Subject) -> Finding:
     trace = subject.trace
     try:
         content = torch.load(trace.run_dir / "checkpoint.pt", map_location="cpu", weights_only=True)
-        weights, other = content["agent"], content.get("target_agent")
     except Exception as error:
         words = f"{type(error).__name__}: {' '.join(str(error).split())[:80]}"
         scalar = "numpy" in str(error) and "scalar" in str(error)
@@ -1159,7 +1158,10 @@ def checkpoint(subject: Subject) -> Finding:
             or "a pickled module or another object is saved, which can run code when it is loaded"
         )
         return broken(words, "loads", mistake + " (tensors and plain data are safe)")
-    copied = subject.new_agent()
+    if "agent" not in content:
+        raise Unable("the checkpoint has no entry named agent")
+    weights, other = content["agent"], content.get("target_agent")
+    copied, target = subject.new_agent(), subject.new_agent()
     try:
         copied.load_state_dict(weights)
         target = subject.new_agent()

@@ -10,6 +10,7 @@ import math
 import random
 import re
 import tempfile
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -25,6 +26,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from probing.actors import actors_here
 from probing.environments import DISCRETE, AtariVector, in_this_process
 
+HERE = Path(__file__).parent
 NUM_ACTIONS = 4  # of all the probe's discrete environments
 ATARI_ID = "BreakoutNoFrameskip-v4"  # the --env-id that a file for Atari receives
 RETURNS = (
@@ -211,12 +213,17 @@ class Recorder:
         return lambda *args, **kwargs: None
 
 
+def on_behalf(function: Callable, *args, **kwargs):
+    """Call a function with the arguments that the file gave it. What it raises is an error of the file: see raised."""
+    return function(*args, **kwargs)
+
+
 class Call:
     """A recorded call of a function, which can be repeated with some of its arguments changed."""
 
     def __init__(self, function, args: tuple, kwargs: dict):
         self.function = function
-        self.bound = inspect.signature(function).bind(*args, **kwargs)
+        self.bound = on_behalf(inspect.signature(function).bind, *args, **kwargs)
         self.bound.apply_defaults()
         self.arguments = self.bound.arguments
 
@@ -261,6 +268,21 @@ class Subject:
             if word != "draws" and test(self):
                 known |= {word}
         return known | ({"draws"} if {"atari", "q-learning"} & known else set())
+
+    def raised(self, error: BaseException) -> bool:
+        """Whether the file raised this error, and not the probe: the innermost frame of the two decides. The probe's
+        environments and the calls that it passes on only do what the file asked for, so they count as the file's."""
+        frames = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+        passed_on = False
+        for code in reversed(frames):
+            place = Path(code.co_filename)
+            if place == self.file:
+                return True
+            if place.parent == HERE and place.name not in ("environments.py", "actors.py"):
+                passed_on |= code is on_behalf.__code__
+                if not passed_on:
+                    return False
+        return False
 
     def applies(self, name: str) -> bool:
         return CHECKS[name].kinds <= self.kinds
@@ -578,14 +600,14 @@ def witness(envs, obs, flat: bool) -> list[Witness]:
     ended = np.zeros(envs.num_envs, bool)
 
     def spied_reset(*a, **k):
-        obs, info = reset(*a, **k)
+        obs, info = on_behalf(reset, *a, **k)
         ended[:] = False
         for one, row in zip(found, rows_of(obs, flat)):
             one.note(None, row)
         return obs, info
 
     def spied_step(actions):
-        obs, *rest, info = step(actions)
+        obs, *rest, info = on_behalf(step, actions)
         given = [None if end else np.array(action) for end, action in zip(ended, actions)]
         for one, action, *row in zip(found, given, rows_of(obs, flat), *rest):
             one.note(action, *row)
@@ -721,7 +743,7 @@ class Trace:
             if self.construction is None:
                 call = Call(original, (agent, *a), k)
                 self.construction = dict(list(call.arguments.items())[1:])
-            original(agent, *a, **k)
+            on_behalf(original, agent, *a, **k)
             steady(agent)
             if self.scattered:
                 self.subject.scatter(agent)
@@ -737,7 +759,7 @@ class Trace:
                 call = Call(original, (agent, *a), k)
                 self.epsilons.append(call.arguments.get("epsilon"))
                 self.actors.append(scores(agent))
-            return original(agent, *a, **k)
+            return on_behalf(original, agent, *a, **k)
 
         return get_action
 
@@ -745,12 +767,12 @@ class Trace:
         original = self.module.Replay
 
         def replay(*a, **k):
-            made = original(*a, **k)
+            made = on_behalf(original, *a, **k)
             sample = made.sample
 
             def spied_sample(*a, **k):
                 self.samples.append((a, k))
-                return sample(*a, **k)
+                return on_behalf(sample, *a, **k)
 
             made.sample = spied_sample
             self.replays.append((made, sample))
@@ -759,7 +781,7 @@ class Trace:
         return replay
 
     def spy_envs(self, *a, **k):
-        made = self.names["make_envs"](*a, **k)
+        made = on_behalf(self.names["make_envs"], *a, **k)
         found = witness(*made[:2], hasattr(self.module, "flatten"))
         step, reset = made[0].step, made[0].reset
         ended, paid = np.zeros(made[0].num_envs, bool), 0.0
@@ -767,7 +789,7 @@ class Trace:
         def spied_reset(*a, **k):
             nonlocal ended
             ended = np.zeros_like(ended)
-            return reset(*a, **k)
+            return on_behalf(reset, *a, **k)
 
         def spied_step(actions):
             nonlocal ended, paid
@@ -775,7 +797,7 @@ class Trace:
             _, key, position, *_ = np.random.get_state()
             self.generators[0].append(torch.get_rng_state().numpy().tobytes())
             self.generators[1].append((key.tobytes(), position))
-            obs, reward, terminated, truncated, info = step(actions)
+            obs, reward, terminated, truncated, info = on_behalf(step, actions)
             # an autoreset step repeats the last reward, as in EnvPool's dm_control: the file must ignore it
             paid = np.where(ended, paid, reward)
             ended = terminated | truncated
@@ -847,8 +869,11 @@ class Trace:
                 n: v.detach().clone() for n, v in call.arguments.items() if torch.is_tensor(v)
             }
             row = Row(tensors)
-            with torch.no_grad():
-                row["value"] = self.subject.value(call.arguments["agent"], row["x"])
+            try:
+                with torch.no_grad():
+                    row["value"] = self.subject.value(call.arguments["agent"], row["x"])
+            except Exception as error:
+                row.error = error
             row["loss"] = float(result)
             self.updates[-1]["value_minibatches"].append(row)
             self.value_call = call
@@ -908,7 +933,7 @@ class Trace:
 
     def spy_evaluate(self, agent, *a, **k):
         before, self.evaluating = copy.deepcopy(agent.state_dict()), True
-        result = self.names["evaluate"](agent, *a, **k)
+        result = on_behalf(self.names["evaluate"], agent, *a, **k)
         self.evaluating = False
         if Call(self.names["evaluate"], (agent, *a), k).arguments.get(
             "greedy"
