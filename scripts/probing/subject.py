@@ -246,7 +246,9 @@ class Subject:
         self.slow_learner = False  # its own learning rate is too small for the learned checks
         self.defaults = {}  # replace the file's own, from the flags after --
         self.suspect = False  # an exact check reported "broken"
-        self.unusual = False  # an exact check reported "differs" or "could not check"
+        self.unusual = (
+            False  # so did one, other than AFTERWARDS, with "differs" or "could not check"
+        )
         self.folder = tempfile.TemporaryDirectory(prefix="plainrl-probe-")
 
     def load(self):
