@@ -3,6 +3,7 @@
 import copy
 import itertools
 import math
+from functools import partial
 
 import numpy as np
 import torch
@@ -587,7 +588,7 @@ def rpo_schedule(subject: Subject) -> Finding:
 @check("update")
 def rows_are_independent(subject: Subject) -> Finding:
     """The tensors of a sample stay together: the loss changes when one tensor alone is shuffled. The value of one
-    observation does not depend on the others in the batch."""
+    observation, in Q-learning that of each action, does not depend on the others in the batch."""
     mb = Minibatch(subject, 32, norm_adv=False, clip_vloss=True, ent_coef=0.0)
     order = torch.arange(32).roll(5)
     with torch.no_grad():
@@ -614,17 +615,18 @@ def rows_are_independent(subject: Subject) -> Finding:
     if spoilt:
         mistake = "a broadcast such as (n,) - (n, 1), or one element for all: every sample is combined with every other"
         return broken(f"shuffling has no effect: {', '.join(sorted(spoilt))}", "an effect", mistake)
-    if "policy" in subject.kinds:
-        x = mb.batch["x"]
-        with torch.no_grad():
-            alone = torch.cat([subject.value(mb.agent, row[None]) for row in x])
-            together = subject.value(mb.agent, x)
-        if largest(together, alone) > 1e-3:
-            return broken(
-                "other values in another batch",
-                "the same",
-                "the value of one observation depends on the others in the batch",
-            )
+    x, value = (
+        mb.batch["x"],
+        mb.agent if "q-learning" in subject.kinds else partial(subject.value, mb.agent),
+    )
+    with torch.no_grad():
+        alone, together = torch.cat([value(row[None]) for row in x]), value(x)
+    if largest(together, alone) > 1e-3:
+        return broken(
+            "other values in another batch",
+            "the same",
+            "the value of one observation depends on the others in the batch",
+        )
     return passes("tensors stay together")
 
 
