@@ -467,17 +467,23 @@ class Subject:
     def agent(self, seed: int = 0, **flags):
         """An agent that has a different location or probability for every action and a different value for every
         state."""
-        torch.manual_seed(self.seed + seed)
-        agent = self.new_agent(**flags)
-        self.scatter(agent)
+        for share in (1, 0.5, 0.25, 0.1):  # through many layers, large weights give huge means
+            torch.manual_seed(self.seed + seed)
+            agent = self.new_agent(**flags)
+            self.scatter(agent, share)
+            if not hasattr(agent, "actor_mean"):
+                break
+            with torch.random.fork_rng(devices=[]), torch.no_grad():
+                if peak(agent.actor_mean(self.observations(64))) < 20:
+                    break
         return agent
 
-    def scatter(self, agent) -> None:
+    def scatter(self, agent, share: float = 1) -> None:
         """Move the weights so far apart that all actions and all values differ."""
         for parameter in agent.parameters():
             width = parameter[0].numel() if self.world == "Pixels" and parameter.dim() > 1 else 1
             size = 0.3 if width == 1 else 1.5 / width**0.5
-            parameter.data += size * torch.randn_like(parameter)
+            parameter.data += share * size * torch.randn_like(parameter)
 
     def observations(self, rows: int) -> torch.Tensor:
         """Random network inputs from the traced run."""
@@ -673,6 +679,7 @@ class Trace:
         self.value_call = self.greedy = None
         self.online = self.target = self.construction = self.update_call = self.resumed = None
         self.recording, self.evaluating, self.ticks = True, False, []
+        self.evaluates_online = True  # and not another agent
         self.actors = []  # scores of the network that selected the actions of each step
         self.generators = (
             [],
@@ -937,6 +944,8 @@ class Trace:
         before, self.evaluating = copy.deepcopy(agent.state_dict()), True
         result = on_behalf(self.names["evaluate"], agent, *a, **k)
         self.evaluating = False
+        same = self.online is None or next(agent.parameters()) is next(self.online.parameters())
+        self.evaluates_online = same
         if Call(self.names["evaluate"], (agent, *a), k).arguments.get(
             "greedy"
         ):  # a second evaluation, in its own environments
