@@ -10,7 +10,12 @@ learned checks follow: environments so small that the right value or action is k
     broken            no correct file does this: exit status 1
     differs           differs from the published algorithm, and the probe asks whether it is intended: exit status 0,
                       with --strict 1
-    could not check   the check stopped with the printed error: exit status 0
+    could not check   the check stopped with the printed error, and says nothing about the file: exit status 0
+    passes            the check found no difference: exit status 0
+
+The exit status is 2 if nothing was checked: a flag is wrong, the file cannot be imported or lacks a function that the
+probe calls, or the probe itself stopped with an error in the first run. It is 1 if the output cannot be written, as in
+a pipe to head, and 130 after Ctrl-C.
 """
 
 import json
@@ -25,7 +30,8 @@ import tyro
 from common import check, check_script, one_line
 from probing import CHECKS
 from probing.environments import in_this_process
-from probing.subject import RETURNS, Skip, Subject, seed_everything
+from probing.learned import AFTERWARDS
+from probing.subject import RETURNS, Skip, Subject, Unable, seed_everything
 from sweeping.plan import parse
 
 VERDICTS = ("broken", "differs", "could not check", "passes")
@@ -41,6 +47,7 @@ class Options:
     only: tuple[str, ...] = ()  # run only the checks with these names; --list shows the names
     exact: bool = False  # skip the learned checks, which take most of the time
     strict: bool = False  # exit with status 1 also if something differs
+    verbose: bool = False  # list every check before the findings, also those that pass
     json: bool = False  # print the findings as JSON
     list: bool = False  # print the checks that apply to the file, and what each verifies
 
@@ -68,9 +75,12 @@ def run_check(subject: Subject, name: str) -> Result | None:
         return None
     except (Exception, SystemExit) as error:
         words = one_line(error).removeprefix("Unable: ")
-        verdict = "broken" if name == "trains" else "could not check"
-        hint = "either a plain run raises the same error, or the probe does not support this change"
-        hint = hint if name == "trains" else ""
+        verdict, hint = "could not check", ""
+        if name == "trains" and subject.raised(error):
+            verdict = "broken"
+            hint = "the file raises this error: a plain run raises it too, or the probe does not support the change"
+        elif not isinstance(error, Unable) and not subject.raised(error):
+            hint = "this is an error of the probe, which does not support the file as it is"
         finding = {"verdict": verdict, "measured": words, "expected": "", "hint": hint}
     return Result(name, section, **finding)
 
@@ -117,7 +127,8 @@ def run_all(subject: Subject, names: list[str]) -> list[Result]:
             break
         if not name.startswith("learns-"):  # the learned checks judge a failure by these
             subject.suspect |= result.verdict == "broken"
-            subject.unusual |= result.verdict in ("differs", "could not check")
+            unusual = result.verdict in ("differs", "could not check")
+            subject.unusual |= unusual and name not in AFTERWARDS
     if sys.stderr.isatty():
         print(f"\r{'':60}\r", end="", file=sys.stderr)
     return results
@@ -152,14 +163,17 @@ def names_of(results: list[Result]) -> list[str]:
     return [result.check for result in results]
 
 
-def report(file: Path, results: list[Result]) -> str:
-    """The overall verdict, then each finding with the most likely cause first, then a line for each check."""
+def report(file: Path, results: list[Result], how: str = "", verbose: bool = False) -> str:
+    """With `verbose` a line for each check. Then the overall verdict, `how` it was found, and each finding, with the
+    most likely cause first."""
     groups = {verdict: [r for r in results if r.verdict == verdict] for verdict in VERDICTS}
     number = {verdict: len(group) for verdict, group in groups.items()}
     number["could not check"] = len({r.measured for r in groups["could not check"]})
     counts = ", ".join(f"{number[verdict]} {verdict}" for verdict in VERDICTS if number[verdict])
     worst = next(verdict for verdict in VERDICTS if groups[verdict])
-    lines = [f"{file.name}: {worst} ({counts})"]
+    rows = [f"{r.verdict:16}{r.check:34}{r.measured}" for r in results]
+    lines = [*rows, ""] if verbose else []
+    lines += [f"{file.name}: {worst} ({counts})"] + [how] * bool(how)
     for verdict in VERDICTS[:3]:
         own = [
             r
@@ -178,9 +192,6 @@ def report(file: Path, results: list[Result]) -> str:
             lines.append(found if result.expected else f"    {result.measured}")
             same = [r.check for r in groups[verdict] if r.explained_by == result.check]
             lines += [f"    may also explain: {', '.join(same)}"] * bool(same)
-    lines.append("")
-    for result in results:
-        lines.append(f"{result.verdict:16}{result.check:34}{result.measured}")
     return "\n".join(lines)
 
 
@@ -212,9 +223,12 @@ def main(options: Options) -> int:
     if options.json:
         print(json.dumps([asdict(result) for result in results], indent=2))
     else:
-        print(report(options.file, results))
-        print(f"{len(results)} checks, {time.time() - started:.0f} s, seed {options.seed}")
+        how = f"{len(results)} checks, {time.time() - started:.0f} s, seed {options.seed}"
+        how += "" if options.verbose else "; --verbose lists all checks"
+        print(report(options.file, results, how, options.verbose))
     verdicts = {result.verdict for result in results}
+    if trained.verdict == "could not check":
+        return 2
     return int("broken" in verdicts or (options.strict and "differs" in verdicts))
 
 

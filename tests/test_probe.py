@@ -4,6 +4,7 @@ tests/mutations lists the mistakes that it must find, and changes.txt the correc
 
 import inspect
 import json
+import math
 import sys
 import warnings
 from pathlib import Path
@@ -12,10 +13,12 @@ import edits
 import numpy as np
 import probe
 import pytest
+import torch
 import tyro
 from ale_py import AtariVectorEnv
 from conftest import OFF_POLICY, ROOT, command_line, script
-from probing import environments, run
+from probing import environments, learned, run
+from probing.subject import peak
 
 PROBE = ROOT / "scripts" / "probe.py"
 
@@ -95,7 +98,7 @@ def test_question(probed, tmp_path):
     (tmp_path / "mine.py").write_text(edited("ppo_continuous", adam, decay))
     status, out, err = probed("mine.py", "--only", "optimiser", "gae")
     assert (status, err) == (0, "")
-    assert out.startswith("mine.py: differs (1 differs, 1 passes)")
+    assert out.startswith("mine.py: differs (1 differs, 1 passes)\n2 checks, ")
     assert "the optimiser is AdamW with weight decay 0.01; is this intended?" in out
     assert probed("mine.py", "--only", "optimiser", "--strict")[0] == 1
 
@@ -108,12 +111,12 @@ def test_most_likely_cause_comes_first(probed, tmp_path):
     status, out, _ = probed("wrong.py", "--only", *only)
     lines = out.splitlines()
     assert status == 1 and lines[0].startswith("wrong.py: broken (")
-    assert lines[2].startswith("broken: compute_gae, gae")
+    assert lines[3].startswith("broken: compute_gae, gae")
     assert (
-        lines[3].strip()
+        lines[4].strip()
         == "the recursion continues across episode boundaries: the mask `(1 - dones)` is missing"
     )
-    assert "broken: " not in "\n".join(lines[4:]), (
+    assert "broken: " not in "\n".join(lines[5:]), (
         "a learned check is not a cause if an exact check fails"
     )
     status, out, _ = probed("wrong.py", "--only", "gae", "--json")
@@ -130,6 +133,172 @@ def test_check_that_raises(probed, tmp_path):
     status, out, _ = probed("renamed.py", "--only", "gae")
     assert status == 0 and out.startswith("renamed.py: could not check")
     assert "compute_gae takes r_, values, terminateds, dones, gamma, gae_lambda" in out
+
+
+def test_error_of_the_probe(probed, tmp_path):
+    """Would break: an error that the probe raises in a run of the file shown as a mistake in the file."""
+    renamed = [("ppo_loss", f"agent{end}", f"net{end}") for end in (": Agent", ".get_a", ".get_v")]
+    (tmp_path / "mine.py").write_text(edited("ppo_continuous", *renamed))
+    status, out, _ = probed("mine.py")
+    assert status == 2 and out.startswith("mine.py: could not check (1 could not check)")
+    assert "this is an error of the probe" in out and "KeyError: 'agent'" in out
+    flags = "mine.py", "--only", "checkpoint"
+    (tmp_path / "mine.py").write_text(edited("ppo_continuous", *CHECKPOINT))
+    status, out, _ = probed(*flags)
+    assert status == 0 and "the checkpoint has no entry named agent" in out
+
+
+CHECKPOINT = [("train", '"agent": agent.state_dict()', '"model": agent.state_dict()')]
+CHECKPOINT += [("train", 'saved["agent"]', 'saved["model"]')]
+
+
+@pytest.mark.parametrize(
+    ("place", "old", "new"),
+    [
+        ("train", "envs.step(action)", "envs.step(None)"),  # raised in the probe's environment
+        ("train", "update(agent, optimizer, args", "update(agent, optimizer"),
+        ("update", "loss_fn(agent, args, **", "loss_fn(agent, args, 1, **"),
+    ],
+)
+def test_error_of_the_file(place, old, new, probed, tmp_path):
+    """Would break: an error of the file, raised in what it calls, shown as one of the probe."""
+    (tmp_path / "mine.py").write_text(edited("ppo_continuous", (place, old, new)))
+    status, out, _ = probed("mine.py")
+    assert status == 1 and out.startswith("mine.py: broken (1 broken)")
+    assert "the file raises this error" in out
+
+
+NAN = "(torch.nan if len(x) > 1000 else 1)"
+AGAIN = "(1 if torch.is_grad_enabled() or torch.is_inference_mode_enabled() else torch.nan)"  # in the probe's own calls
+
+
+@pytest.mark.parametrize(
+    ("check", "place", "old", "new"),
+    [
+        ("density", "Agent.get_action", "entropy().sum(-1)", f"entropy().sum(-1) * {NAN}"),
+        ("rows-are-independent", "ppo_loss", "* entropy", f"* entropy * {AGAIN}"),
+        ("rollout-draws", "Agent.get_action", "(action).sum(-1)", f"(action).sum(-1) * {AGAIN}"),
+    ],
+)
+def test_nan_does_not_pass(check, place, old, new, probed, tmp_path):
+    """Would break: a deviation of NaN, which is neither above nor below a tolerance, that passes."""
+    (tmp_path / "mine.py").write_text(edited("ppo_continuous", (place, old, new)))
+    status, out, _ = probed("mine.py", "--only", check, "--strict")
+    assert status == 1, out
+    assert peak(np.array([0.1, -2.0]), torch.tensor(1.0), 1) == 2 and peak() == 0
+    assert peak(0.5, torch.tensor([math.nan, 0.0])) == math.inf
+
+
+DEEP = [  # eight hidden layers
+    (
+        "Agent.mlp",
+        "layer_init(nn.Linear(64, 64)),\nactivation(),",
+        "*[layer for _ in range(7) for layer in (layer_init(nn.Linear(64, 64)), nn.ReLU())],",
+    ),
+]
+COPY = [  # an average of the policy's weights, in the agent
+    ("module", "import argparse", "import argparse\nimport copy"),
+    (
+        "Agent.__init__",
+        "self.critic =",
+        "self.average = copy.deepcopy(self.actor_mean)\nself.critic =",
+    ),
+    (
+        "update",
+        "optimizer.step()",
+        "optimizer.step()\npairs = zip(agent.average.parameters(), agent.actor_mean.parameters())\n"
+        "for slow, fast in pairs:\n    slow.data.lerp_(fast.data, 0.05)",
+    ),
+]
+APART = [  # an agent of averaged weights, beside the trained one
+    ("module", "import argparse", "import argparse\nimport copy"),
+    (
+        "train",
+        "policy = agent.get_action",
+        "average = copy.deepcopy(agent)\npolicy = agent.get_action",
+    ),
+    (
+        "train",
+        "check_finite(",
+        "pairs = zip(average.state_dict().values(), agent.state_dict().values())\n"
+        "for slow, fast in pairs:\n    slow.lerp_(fast, 0.1)\ncheck_finite(",
+    ),
+    ("train", "evaluate(agent,", "evaluate(average,"),
+]
+ACCUMULATED = [  # a step for every two updates
+    ("update", "optimizer.zero_grad()", "agent.calls = getattr(agent, 'calls', 0) + 1"),
+    (
+        "update",
+        "optimizer.step()",
+        "if agent.calls % 2 == 0:\n    optimizer.step()\n    optimizer.zero_grad()",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "check", "changes", "verdict", "words"),
+    [
+        (
+            "dqn",
+            "rows-are-independent",
+            [("Agent.forward", "(obs)  #", "(obs) - self.network(obs).mean()  #")],
+            "broken",
+            "the value of one observation depends on the others in the batch",
+        ),
+        (
+            "ppo_squashed",
+            "evaluation-returns",
+            [("evaluate", "agent.actor_mean(x)", "agent.actor_mean(x).tanh()")],
+            "broken",
+            "the evaluation squashes actions once more than the training",
+        ),
+        (
+            "ppo_continuous",
+            "evaluation-returns",
+            [*COPY, ("evaluate", "agent.actor_mean(x)", "agent.average(x)")],
+            "differs",
+            "deterministic, but not those of the trained network",
+        ),
+        ("ppo_squashed", "density", DEEP, "passes", ""),
+        ("ppo_continuous", "evaluation-returns", APART, "differs", "another agent than update()"),
+        ("ppo_continuous", "checkpoint", APART, "passes", ""),
+        ("ppo_continuous", "resuming", APART, "passes", ""),
+        ("reinforce", "resuming", ACCUMULATED, "passes", ""),
+        ("reinforce", "annealing", ACCUMULATED, "passes", ""),
+        ("reinforce", "logged-losses", ACCUMULATED, "passes", ""),
+    ],
+)
+def test_what_a_check_says(name, check, changes, verdict, words, tmp_path):
+    """Would break: a mistake that a check for policies alone or for small actions alone does not see, an average of the
+    weights or accumulated gradients called a mistake."""
+    (tmp_path / "mine.py").write_text(edited(name, *changes))
+    subject = probe.open_subject(tmp_path / "mine.py", seed=1)
+    with warnings.catch_warnings(action="ignore"):
+        assert probe.run_check(subject, "trains").verdict == "passes"
+        result = probe.run_check(subject, check)
+    assert result.verdict == verdict and words in result.hint
+
+
+def test_harmless_difference_excuses_no_impossible_value(monkeypatch, probed, tmp_path):
+    """Would break: exit status 0 for values that no rewards can have, since another check asks a question."""
+    subject = probe.open_subject(script("dqn"), seed=1)
+    assert probe.run_check(subject, "trains").verdict == "passes"
+    right = {"Constant": np.array([1.0])}
+    for values, verdict in {
+        (25.3, 25.3): "broken",
+        (math.nan, 1.0): "broken",
+        (4.1, 4.1): "differs",
+    }.items():
+        found = right | {"Endless": np.array(values)}
+        monkeypatch.setattr(learned, "learn", lambda _, name, *a, f=found, **k: (f[name], None))
+        subject.unusual = True
+        assert probe.run_check(subject, "learns-endless-value").verdict == verdict
+    for name, unusual in {"flags": False, "replay-contents": True}.items():
+        result = probe.Result(name, "train", "differs", "1", "2", "")
+        monkeypatch.setattr(probe, "run_check", lambda *a, r=result: r)
+        subject.unusual = False
+        probe.run_all(subject, [name])
+        assert subject.unusual == unusual
 
 
 def test_learned_check_of_its_mistake(tmp_path):
@@ -192,6 +361,37 @@ def test_file_that_does_not_run(probed, tmp_path):
     (tmp_path / "wrong.py").write_text(text)
     status, out, _ = probed("wrong.py")
     assert status == 1 and "1 checks" in out and "ZeroDivisionError: division by zero" in out
+
+
+def test_findings_come_last(probed, tmp_path):
+    """Would break: findings that the list of passes hides."""
+    adam = "train", "optim.Adam(", "optim.AdamW("
+    (tmp_path / "mine.py").write_text(edited("ppo_continuous", adam))
+    flags = "mine.py", "--only", "optimiser", "gae"
+    short, whole = probed(*flags)[1], probed(*flags, "--verbose")[1]
+    assert "gae" not in short and "--verbose lists all checks" in short
+    rows, _, found = whole.partition("\n\n")
+    assert [row.split()[:2] for row in rows.splitlines()] == [
+        ["passes", "gae"],
+        ["differs", "optimiser"],
+    ]
+    drop = lambda text: [line for line in text.splitlines() if " checks, " not in line]  # noqa: E731
+    assert drop(found) == drop(short) and short.rstrip().splitlines()[-1].startswith("    measured")
+
+
+def test_help_has_every_exit_status(tmp_path):
+    """Would break: an exit status that --help does not explain."""
+    status, out, _ = run_probe("--help", cwd=tmp_path)
+    text = " ".join(out.replace("│", " ").split())
+    assert status == 0
+    for words in (
+        "exit status 1",
+        "with --strict 1",
+        "exit status 0",
+        "exit status is 2 if",
+        "130",
+    ):
+        assert words in text
 
 
 def test_check_of_another_kind(probed):

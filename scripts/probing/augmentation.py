@@ -22,6 +22,7 @@ from probing.subject import (
     largest,
     nearest,
     passes,
+    peak,
     sketch,
 )
 
@@ -45,8 +46,8 @@ def judge_factors(groups: list, of: str) -> Finding:
         return broken(measured, expected, f"one factor is used for a whole {of}")
     if len(np.unique(factors.round(4))) < 0.8 * len(factors):
         return differs(measured, expected, f"the factors of one {of} are reused in another")
-    off = abs(factors.mean() - middle) > 5 * spread / len(factors) ** 0.5
-    off |= abs(factors.std() / spread - 1) > 0.2
+    off = peak(factors.mean() - middle) > 5 * spread / len(factors) ** 0.5
+    off |= peak(factors.std() / spread - 1) > 0.2
     if off or factors.min() < LOW - 1e-3 or factors.max() > HIGH + 1e-3:
         question = "the factors are not uniform between --amplitude-low and --amplitude-high"
         return differs(measured, expected, question)
@@ -63,7 +64,7 @@ def scaled_ratio(subject: Subject) -> Finding:
     worst = 0.0
     for record in Trace(subject, **WIDE).updates:
         mb = record["minibatches"][0]
-        worst = max(worst, float(((mb["logprob"] - mb["old_logprob"]).exp() - 1).abs().max()))
+        worst = peak(worst, (mb["logprob"] - mb["old_logprob"]).exp() - 1)
     measured, expected = f"ratio 1 +- {worst:.1e}", "1 +- 1e-03"
     if worst < 1e-3:
         return passes(measured, expected)

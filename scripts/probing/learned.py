@@ -15,9 +15,25 @@ from probing.subject import (
     check,
     differs,
     passes,
+    peak,
     rows_of,
 )
 
+# Exact checks of what a file does with an agent, but not of how the agent learns: what they ask about cannot change the
+# values that are right.
+AFTERWARDS = (
+    "first-policy",
+    "logged-losses",
+    "evaluation-on-the-way",
+    "evaluation-is-frozen",
+    "evaluation-actions",
+    "best-model",
+    "resuming",
+    "flags",
+    "seeds",
+    "same-seed-twice",
+    "checkpoint",
+)
 # Observations since the reset. The agent sees the last number alone or, with pixels, a stack of images.
 START, LATER, LEFT, RIGHT = [0.0], [0.0, 1.0], [-1.0], [1.0]
 
@@ -160,7 +176,7 @@ def learns(
     ):  # the exact checks found nothing broken, so the file may just learn slowly
         trials += [(rate * probes["learning_rate"], 3) for rate in (1, 10, 0.1)]
     expected = ", ".join(f"{number:.2f}" for number in right) + f" +- {limit}"
-    found = []
+    found, sizes = [], []
     for rate, times in dict.fromkeys(trials):
         values, actions = learn(
             subject, name, *histories, learning_rate=rate, total_timesteps=times * steps, **flags
@@ -173,9 +189,24 @@ def learns(
             note += " (3 times the steps)" if times > 1 else ""
             return passes(measured + note, expected)
         found.append(measured)
+        sizes.append(peak(values))
     if what == "value" and subject.unusual and not subject.suspect:
-        return differs(found[-1], expected, mistake)
+        # a modification may change the right value, but not to more than the sum of all rewards, which are 1 at most
+        most = reward_of_one(subject) / (1 - flags.get("gamma", settings(subject)["gamma"]))
+        beyond = [text for text, size in zip(found, sizes) if not size <= 1.1 * most + limit]
+        if 2 * len(beyond) < len(found):
+            return differs(found[-1], expected, mistake)
+        mistake = f"the value is larger than the discounted sum of all rewards, which is at most {most:.1f}"
+        return broken(beyond[-1], expected, mistake)
     return broken(found[-1], expected, mistake)
+
+
+def reward_of_one(subject: Subject) -> float:
+    """What the file makes of a reward of 1: the value that it learns in episodes of one step with this reward."""
+    if not hasattr(subject, "one"):
+        rate = settings(subject)["learning_rate"]
+        subject.one = float(np.abs(learn(subject, "Constant", START, learning_rate=rate)[0]).max())
+    return subject.one
 
 
 @check("update")

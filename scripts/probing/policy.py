@@ -3,6 +3,7 @@
 import copy
 import itertools
 import math
+from functools import partial
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from probing.subject import (
     largest,
     nearest,
     passes,
+    peak,
     reference_gae,
     sketch,
 )
@@ -134,15 +136,15 @@ def violated(subject: Subject, gamma: float) -> str:
         early = slope(0, rewards)
     if by_reward[cut, column] < 0 or before_end[end, column] < 0:
         return "the sign is wrong: a higher reward lowers the result"
-    if early[cut + 1 :, column].abs().max() > 1e-6:
+    if peak(early[cut + 1 :, column]) > 1e-6:
         return "rewards of the next episode flow into the result: the mask `(1 - dones)` is missing"
-    if before_end_value[end + 1, column].abs() > 1e-6:
+    if peak(before_end_value[end + 1, column]) > 1e-6:
         return "the value after a termination is bootstrapped"
     if by_value[cut + 1, column] < 1e-6:
         return "truncation is treated as termination"
-    if abs(float(by_value[cut + 1, column]) - gamma) > 1e-4:
+    if peak(by_value[cut + 1, column] - gamma) > 1e-4:
         return "the value of the next state is not discounted by gamma"
-    if by_reward[:, column + 1 :].abs().max() > 1e-6:
+    if peak(by_reward[:, column + 1 :]) > 1e-6:
         return "the result depends on other environments"
     return ""
 
@@ -292,7 +294,7 @@ def density(subject: Subject) -> Finding:
             found.logprob.mul(2).exp()
             * (found.weights["action"] / found.logprob.exp()).nan_to_num()
         )
-        if abs(found.mass - 1) > 0.03:
+        if peak(found.mass - 1) > 0.03:
             averaged = abs(float(squares.sum()) - 1) < 0.03
             mistake = (
                 "log-probabilities are averaged over action dimensions instead of summed"
@@ -304,7 +306,7 @@ def density(subject: Subject) -> Finding:
                 expected,
                 mistake or "the log-probability does not belong to a normalised density",
             )
-        elif abs(entropy - theirs) > 0.03 and finding.verdict == "passes":
+        elif peak(entropy - theirs) > 0.03 and finding.verdict == "passes":
             question = "the reported entropy is not that of the density"
             finding = differs(measured, expected, question)
     return finding
@@ -377,12 +379,12 @@ def action_frequencies(subject: Subject) -> Finding:
     common = expected > 3  # the other actions occur too rarely for a test
     counts, expected = counts[:, common], expected[common]
     deviation = (expected * (1 - expected / 64)).sqrt()
-    off = float(((counts.mean(0) - expected) / deviation).abs().max() * 50**0.5)
+    off = peak((counts.mean(0) - expected) / deviation * 50**0.5)
     spread = float((counts.var(0) / deviation**2).mean().sqrt())
     measured = f"off by {off:.1f} standard deviations, spread {spread:.2f}"
     if spread > 2:
         return broken(measured, "below 5.5, 1 +- 0.5", "one draw is used for several observations")
-    if off > 5.5 or abs(spread - 1) > 0.5:
+    if off > 5.5 or peak(spread - 1) > 0.5:
         mistake = "actions are not sampled with the reported probabilities"
         return broken(measured, "below 5.5, 1 +- 0.5", mistake)
     return passes(measured, "below 5.5, 1 +- 0.5")
@@ -398,7 +400,7 @@ def bounds(subject: Subject) -> Finding:
         ours = np.asarray(agent.to_env(action)).reshape(len(action), -1)
     measured = f"{ours.min():.2f} to {ours.max():.2f}"
     expected = f"between {low.min():.2f} and {high.max():.2f}"
-    if (ours < low.numpy() - 1e-4).any() or (ours > high.numpy() + 1e-4).any():
+    if not ((ours >= low.numpy() - 1e-4) & (ours <= high.numpy() + 1e-4)).all():
         return broken(
             measured, expected, "the environment receives actions outside its action space"
         )
@@ -545,9 +547,9 @@ def rpo_noise(subject: Subject) -> Finding:
         )
     if spread < 0.1 < ratio:
         return broken(measured, expected, "one draw of z is used for the whole minibatch")
-    if abs(middle) > 0.03:
+    if peak(middle) > 0.03:
         return broken(measured, expected, "the mean of z is not 0")
-    if max(abs(ratio - 1), abs(spread - 1)) > 0.03 or top > 2 * alpha**2 + 1e-4:
+    if peak(ratio - 1, spread - 1) > 0.03 or peak(top) > 2 * alpha**2 + 1e-4:
         return differs(
             measured,
             expected,
@@ -586,11 +588,15 @@ def rpo_schedule(subject: Subject) -> Finding:
 @check("update")
 def rows_are_independent(subject: Subject) -> Finding:
     """The tensors of a sample stay together: the loss changes when one tensor alone is shuffled. The value of one
-    observation does not depend on the others in the batch."""
+    observation, in Q-learning that of each action, does not depend on the others in the batch."""
     mb = Minibatch(subject, 32, norm_adv=False, clip_vloss=True, ent_coef=0.0)
     order = torch.arange(32).roll(5)
     with torch.no_grad():
         whole, spoilt = float(mb.loss()), []
+        if not math.isfinite(whole):
+            return broken(
+                f"loss {whole}", "a number", "the loss of finite tensors is NaN or infinite"
+            )
         again = abs(float(mb.loss()) - whole)  # a loss may draw random numbers
         for name in sorted(mb.drawn - {"valid"}):
             tensor = mb.batch[name]
@@ -605,21 +611,22 @@ def rows_are_independent(subject: Subject) -> Finding:
             ):
                 continue  # the loss does not depend on this tensor
             change = abs(float(mb.loss(**{name: tensor[order]})) - whole)
-            spoilt += [name] if change < 1e-6 * max(1, abs(whole)) + again else []
+            spoilt += [name] if not change >= 1e-6 * max(1, abs(whole)) + again else []
     if spoilt:
         mistake = "a broadcast such as (n,) - (n, 1), or one element for all: every sample is combined with every other"
         return broken(f"shuffling has no effect: {', '.join(sorted(spoilt))}", "an effect", mistake)
-    if "policy" in subject.kinds:
-        x = mb.batch["x"]
-        with torch.no_grad():
-            alone = torch.cat([subject.value(mb.agent, row[None]) for row in x])
-            together = subject.value(mb.agent, x)
-        if largest(together, alone) > 1e-3:
-            return broken(
-                "other values in another batch",
-                "the same",
-                "the value of one observation depends on the others in the batch",
-            )
+    x, value = (
+        mb.batch["x"],
+        mb.agent if "q-learning" in subject.kinds else partial(subject.value, mb.agent),
+    )
+    with torch.no_grad():
+        alone, together = torch.cat([value(row[None]) for row in x]), value(x)
+    if largest(together, alone) > 1e-3:
+        return broken(
+            "other values in another batch",
+            "the same",
+            "the value of one observation depends on the others in the batch",
+        )
     return passes("tensors stay together")
 
 
@@ -806,7 +813,7 @@ def penalty_weight(subject: Subject) -> Finding:
             factor = 2.0 if share > 1.5 else decay if share < 1 / 1.5 else 1.0
             right = min(max(factor * before, 1e-6), 1e6) if factor != 1 else before
             total += 1
-            wrong += abs(after / right - 1) > 1e-3
+            wrong += peak(after / right - 1, 0 * share) > 1e-3
             against += (after > before and factor < 1) or (after < before and factor > 1)
     measured, expected = (
         f"{wrong} of {total} updates wrong, {against} in the wrong direction",
@@ -956,9 +963,9 @@ def trust_region(subject: Subject) -> Finding:
             f"KL up to {max(kls):.1e}, {sum(moves)} of {len(moves)} updates change the policy"
         )
         expected = f"below {limit:.1e}, most"
-        if max(kls) > 1.01 * limit:
+        if peak(*kls) > 1.01 * limit:
             return broken(measured, expected, "a step leaves the trust region")
-        if any(moved and gain < -1e-6 for moved, gain in zip(moves, better)):
+        if any(moved and not gain >= -1e-6 for moved, gain in zip(moves, better)):
             return broken(
                 measured, expected, "a step that lowers the surrogate objective is accepted"
             )
@@ -1178,7 +1185,7 @@ def advantage_normalisation(subject: Subject) -> Finding:
         mb = Minibatch(subject, 64, norm_adv=norm)
         with torch.no_grad():
             other = float(mb.loss(advantage=7 * mb.batch["advantage"] + 3))
-            changes[norm] = abs(other - float(mb.loss()))
+            changes[norm] = peak(other - float(mb.loss()))
     measured = f"loss changes by {changes[True]:.1e} with --norm-adv, {changes[False]:.1e} without"
     expected = "below 1e-3 with, above without"
     if changes[True] < 1e-3 < changes[False]:
@@ -1210,7 +1217,7 @@ def first_ratio(subject: Subject) -> Finding:
                     "the same shape",
                     "a broadcast: the ratio becomes a matrix",
                 )
-            off = float(((mb["logprob"] - mb["old_logprob"]).exp() - 1).abs().max())
+            off = peak((mb["logprob"] - mb["old_logprob"]).exp() - 1)
             worst = max(worst, off if k == 0 else 0.0)
             later = max(later, off)
     measured = f"ratio 1 +- {worst:.1e}, later 1 +- {later:.1e}"
@@ -1242,10 +1249,8 @@ def anew(subject: Subject, epochs: int) -> int:
     start = len(parts[0]) // epochs
     if not start or start == len(parts[0]):
         return 0
-    off = [
-        float((part[start]["logprob"] - part[start]["old_logprob"]).abs().max()) for part in parts
-    ]
-    return 2 if max(off) < 1e-6 else 0
+    off = peak(*(part[start]["logprob"] - part[start]["old_logprob"] for part in parts))
+    return 2 if off < 1e-6 else 0
 
 
 @check("train", of="policy")
@@ -1371,12 +1376,14 @@ def rollout_draws(subject: Subject) -> Finding:
         ranks = (
             (likely[:, None] - likely).sign().double().sum(1)
         )  # (20, samples); the mean over the 20 is 0
-        off += float(ranks[0].sum())
+        off += math.nan if likely.isnan().any() else float(ranks[0].sum())  # a rank hides NaN
         variance += float((ranks**2).mean(0).sum())
     deviations = off / max(variance, 1e-9) ** 0.5
     measured = f"off by {deviations:+.1f} standard deviations"
     if abs(deviations) < 5:
         return passes(measured, "below 5")
+    if math.isnan(deviations):
+        return broken(measured, "below 5", "log-probabilities are NaN")
     less = "less" if deviations < 0 else "more"
     question = f"the rollout's actions are {less} likely than samples from its policy"
     return differs(measured, "below 5", question)
@@ -1447,7 +1454,7 @@ def inputs_of(subject: Subject, trace: Trace) -> Finding:
                     f"{theirs.shape}",
                     "a tensor with the wrong shape is broadcast",
                 )
-            off = (np.abs(ours - theirs) > 1e-3 * np.maximum(1, np.abs(theirs))) & here
+            off = ~(np.abs(ours - theirs) <= 1e-3 * np.maximum(1, np.abs(theirs))) & here
             rows.setdefault(name, []).append((off, here, ours, theirs))
             wrong[name] = wrong.get(name, False) or off.any()
         rows.setdefault("raw", []).append((truth["reward"], valid, life, cut))

@@ -21,6 +21,7 @@ from probing.subject import (
     gradient,
     largest,
     passes,
+    peak,
     tensors_of,
 )
 
@@ -383,13 +384,13 @@ def target_updates(trace: Trace) -> Finding:
         if due and moved:
             off = [
                 min(
-                    float((after - before[1].lerp(now, 1 - (1 - tau) ** times)).abs().max())
+                    peak(after - before[1].lerp(now, 1 - (1 - tau) ** times))
                     for now in (online, before[0])
                 )
                 for times in (due, 1)
             ]
             scale = float((online - before[1]).abs().max())
-            wrong += off[0] > 0.02 * scale
+            wrong += not off[0] <= 0.02 * scale
             single += off[0] > 0.02 * scale >= off[1] and due > 1
     measured = f"{missed} of {due_ever} missed, {extra} too many, {wrong} with another tau"
     if not (missed or extra or wrong):
@@ -446,7 +447,7 @@ def loss_in_training(subject: Subject) -> Finding:
                 error = np.abs(value - target)
                 huber = np.where(error < 1, 0.5 * error**2, error - 0.5)
                 error = abs(mb["loss"] - float((huber if kind == "huber" else error**2).mean()))
-                off[name] = max(off.get(name, 0.0), error)
+                off[name] = peak(off.get(name, 0.0), error)
     worst = off.pop("right")
     if worst < 1e-3:
         return passes(f"error {worst:.1e}", "below 1e-03")
@@ -566,7 +567,7 @@ def replay_contents(subject: Subject) -> Finding:
         theirs = {"action": truth["action"][0, n], "reward": reward, "terminal": terminal}
         total += 1
         for name in ours:
-            if abs(ours[name] - theirs[name]) > 1e-3:
+            if peak(ours[name] - theirs[name]) > 1e-3:
                 wrong.setdefault(f"{name} of {end}", []).append(ours[name] == truth["reward"][0, n])
         next_obs = batch["next_obs"][i].numpy()
         if not terminal and not np.array_equal(next_obs, truth["next_obs"][0, n]):

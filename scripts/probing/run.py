@@ -26,14 +26,17 @@ from probing.subject import (
     Unable,
     broken,
     check,
+    compare,
     differs,
     epsilon_after,
     largest,
     memory,
     parameters_of,
     passes,
+    peak,
     rows_of,
     scores,
+    seed_everything,
     witness,
 )
 
@@ -49,7 +52,7 @@ def gradient_clipping(subject: Subject) -> Finding:
 
     with patch.object(torch.nn.utils, "clip_grad_norm_", spy):
         updates = Trace(subject, max_grad_norm=1e-3).stepped()
-    longest = max(norm for record in updates for norm in record["norms"])
+    longest = peak(*(norm for record in updates for norm in record["norms"]))
     measured, expected = f"largest norm {longest:.1e}", "1.0e-03"
     if longest < 1.01e-3:
         return passes(measured, expected)
@@ -114,7 +117,7 @@ def fresh_gradients(subject: Subject) -> Finding:
     ]
     if not series or max(map(len, series)) < 2:
         raise Unable(f"{len(norms)} optimiser steps in an update on {rows} samples")
-    worst = max(max(one) / max(min(one), 1e-12) for one in series)
+    worst = peak(*(peak(*one) / max(min(one), 1e-12) for one in series))
     measured = ", ".join(f"{norm:.3g}" for norm in series[0][:6])
     if worst < 1.01:
         return passes(f"norms {measured}", "all equal")
@@ -196,7 +199,7 @@ def derivatives(subject: Subject) -> Finding:
         theirs = min(trials, key=lambda trial: largest(ours, trial))
         worst = max(worst, largest(ours, theirs))
         for k, (a, b) in enumerate(zip(ours, theirs)):
-            if abs(a - b) > 1e-4 * max(1, abs(b)):
+            if peak(a - b) > 1e-4 * max(1, abs(b)):
                 wrong.setdefault(k if action is not None else "q", []).append((name, a == 0))
     if not wrong:
         return passes(f"error {worst:.1e}", "below 1e-04")
@@ -257,6 +260,8 @@ def annealing(subject: Subject) -> Finding:
     ours, right = [], []
     falls = getattr(args, "anneal_lr", "trust-region" not in subject.kinds)
     for record, step in zip(trace.stepped(), [0, *trace.steps]):
+        if not record["lrs"]:  # gradients are accumulated over several updates
+            continue
         share = 1 - step / args.total_timesteps if falls else 1.0
         ours.append(record["lrs"])
         right.append([args.learning_rate * share] * len(record["lrs"]))
@@ -381,7 +386,8 @@ def logged_losses(subject: Subject) -> Finding:
         if "q-learning" in subject.kinds:
             right["charts/epsilon"] = last["charts/epsilon"] = trace.epsilon(k)
         for name, value in right.items():
-            if name in finite:  # ignore values that the file does not log
+            unknown = name.startswith("charts") and math.isnan(value)  # no optimiser step
+            if name in finite and not unknown:  # ignore values that the file does not log
                 ours = finite[name].get(step, math.inf)
                 errors.setdefault(name, []).append(abs(ours - value) / max(0.01, abs(value)))
                 lasts.setdefault(name, []).append(
@@ -390,10 +396,10 @@ def logged_losses(subject: Subject) -> Finding:
         pending = []
     if not errors:
         raise Unable("no logged value was found at the steps of the updates")
-    bad = sorted(name for name, error in errors.items() if not max(error) < 0.01)
+    bad = sorted(name for name, error in errors.items() if peak(*error) >= 0.01)
     if not bad:
         return passes("all agree")
-    if all(max(lasts[name]) < 0.01 for name in bad):
+    if all(peak(*lasts[name]) < 0.01 for name in bad):
         return differs(
             ", ".join(bad), "means over minibatches", "only the last minibatch is logged"
         )
@@ -637,16 +643,17 @@ def resuming(subject: Subject) -> Finding:
         "target_network_frequency": 10_000,
     }
     after = Trace(subject, **more, **flags, **given)
-    record, ended = after.updates[0], first.evaluations[-1][1]
-    if first.judged:
-        ended = first.after
+    ended, record, left = final_agent(first), after.updates[0], first.updates[-1]
+    # with accumulated gradients, the update at the end of a run may make no step
+    begun = next((one for one in after.updates if one["steps"]), record)
+    left = next((one for one in first.updates[::-1] if one["steps"]), left)
     pairs = zip(after.first.parameters(), ended.parameters())
     wrong["weights"] = not all(torch.equal(a, b) for a, b in pairs)
     start, end = (dict(agent.named_buffers()) for agent in (after.first, ended))
     same = all(torch.equal(start[name], end[name]) for name in start if name.startswith("obs_rms"))
     grown = "return_rms.count" not in start or start["return_rms.count"] >= end["return_rms.count"]
     wrong["statistics"] = not same or not bool(grown)
-    wrong["optimiser state"] = record["memory"][0] != first.updates[-1]["memory"][1]
+    wrong["optimiser state"] = begun["memory"][0] != left["memory"][1]
     seeds = [{env.seeds[0] for env in trace.train_envs if env.seeds} for trace in (first, after)]
     wrong["seeds (the first environments are repeated)"] = bool(seeds[0] & seeds[1])
     wrong["step count"] = (
@@ -669,13 +676,20 @@ def resuming(subject: Subject) -> Finding:
             return finding
     if "q-learning" in subject.kinds and after.epsilons and after.epsilons[0] is not None:
         right = epsilon_after(after.args, first.summary["global_step"])
-        if abs(float(after.epsilons[0]) - right) > 1e-3:
+        if peak(float(after.epsilons[0]) - right) > 1e-3:
             return differs(
                 f"epsilon {float(after.epsilons[0]):.3f}",
                 f"{right:.3f}",
                 "epsilon does not continue from the step count",
             )
     return passes("state kept, new flags used")
+
+
+def final_agent(trace: Trace):
+    """The trained agent at the end of a run: the one that was evaluated last, unless that was another agent."""
+    if trace.judged:
+        return trace.after
+    return trace.evaluations[-1][1] if trace.evaluates_online else trace.online
 
 
 def on_the_way(now: torch.Tensor, before: torch.Tensor, online: torch.Tensor) -> bool:
@@ -689,7 +703,9 @@ def constant_on_resume(
     first: Trace, after: Trace, name: str, key: str, value: float
 ) -> Finding | None:
     """None if the optimiser has the constant that was given together with --resume."""
-    if not after.updates[0]["steps"]:
+    left = [record for record in first.updates if record["steps"]]
+    place = next((k for k, record in enumerate(after.updates) if record["steps"]), None)
+    if place is None or not left:
         return None
     groups = [group for one in after.optimizers for group in one.param_groups]
     flag = "--" + name.replace("_", "-")
@@ -703,19 +719,21 @@ def constant_on_resume(
                 f"{key} {ours[0]:g}", f"{value:g}", f"{flag} has no effect together with --resume"
             )
         return None
-    share = first.summary["global_step"] / after.args.total_timesteps
-    share = 1 - share if getattr(after.args, "anneal_lr", False) else 1.0
-    old, ours = getattr(first.args, name), after.updates[0]["lrs"]
+    share = 1.0
+    if getattr(after.args, "anneal_lr", False):
+        passed = first.summary["global_step"] + [0, *after.steps][place]
+        share -= passed / after.args.total_timesteps
+    old, ours = getattr(first.args, name), after.updates[place]["lrs"]
     if all(abs(lr / (value * share) - 1) < 1e-2 for lr in ours):
         return None
-    ends = first.updates[-1]["lrs"]
+    ends = left[-1]["lrs"]
     if all(abs(lr / (old * share) - 1) < 1e-2 for lr in ours) or ours == ends:
         return broken(
             f"learning rate {ours[0]:.3g}",
             f"{value * share:.3g}",
             f"{flag} has no effect together with --resume",
         )
-    fell = ends[0] < 0.9 * first.updates[0]["lrs"][0]
+    fell = ends[0] < 0.9 * left[0]["lrs"][0]
     if fell and all(abs(lr / value - 1) < 1e-2 for lr in ours):
         mistake = "the schedule of a resumed run starts from the beginning"
         return broken(f"learning rate {ours[0]:.3g}", f"{value * share:.3g}", mistake)
@@ -755,7 +773,7 @@ def wrappers(subject: Subject) -> Finding:
 
     def off(own) -> bool:
         low, high = getattr(space, "low", 0) - 1e-4, getattr(space, "high", NUM_ACTIONS - 1) + 1e-4
-        return bool(np.any(own["action"] < low) or np.any(own["action"] > high))
+        return not np.all((own["action"] >= low) & (own["action"] <= high))
 
     mistakes = {
         "an environment is reset within the last step of an episode: use AutoresetMode.NEXT_STEP": [
@@ -1034,10 +1052,10 @@ def evaluation_is_frozen(subject: Subject) -> Finding:
 @check("evaluate")
 def evaluation_returns(subject: Subject) -> Finding:
     """Returns and actions of the evaluation match the record: the first episode of each environment, with deterministic
-    (mode) actions. The log and the summary contain these returns."""
+    (mode) actions, also of an agent with large means. The log and the summary contain these returns."""
     trace = subject.trace
     _, agent, ours = trace.evaluations[-1]
-    steps, off = [], 0.0
+    steps = []
     evaluations = [(ours, trace.eval_envs, "eval_returns", "eval/episodic_return")]
     if trace.greedy:
         evaluations.append((*trace.greedy, "eval_greedy_returns", "eval/greedy_return"))
@@ -1068,17 +1086,48 @@ def evaluation_returns(subject: Subject) -> Finding:
                 return verdict(f"{np.mean(values):.3f}", f"{np.mean(returns):.3f}", text)
     if "draws" in subject.kinds and "atari" in subject.kinds:
         return passes("returns agree")
+    if not trace.evaluates_online and not trace.judged:
+        question = "evaluate() gets another agent than update(), such as one with averaged weights"
+        return differs("another agent", "the trained agent", question)
+    findings = [judge_actions(subject, agent, steps)]
+    if hasattr(agent, "actor_mean"):  # of a new agent, which has means far from 0
+        agent = subject.agent()
+        findings.append(judge_actions(subject, agent, play(subject, agent), "large "))
+    return next((one for one in findings if one.verdict != "passes"), findings[0])
+
+
+def play(subject: Subject, agent) -> list[dict]:
+    """The steps of an evaluation of this agent, in new environments."""
+    module, number = subject.trace.module, subject.trace.args.eval_episodes
+    backend = [] if "pixels" in subject.kinds else ["gymnasium"]
+    envs, obs, *_ = module.make_envs(subject.args(module), *backend, number, 7)
+    games = witness(envs, obs, hasattr(module, "flatten"))
+    subject.trace.names["evaluate"](agent, envs, obs)
+    return sum((first_episode(env.protocol) for env in games), [])
+
+
+def judge_actions(subject: Subject, agent, steps: list[dict], what: str = "") -> Finding:
+    """Compare an evaluation's actions with the policy's mode."""
+    obs, ours = (np.stack([row[name] for row in steps]) for name in ("obs", "action"))
     with torch.no_grad():
-        for row in steps:
-            mode = subject.best(agent, row["obs"][None])[0]
-            off = max(off, largest(row["action"], mode))
-    if off > 1e-3:
-        return differs(
-            f"actions off by {off:.1e}",
-            "below 1e-03",
-            "the actions of the evaluation are not deterministic (the policy's mode)",
-        )
-    return passes("returns and actions agree")
+        right, mistakes = subject.best(agent, obs), {}
+        if hasattr(agent, "actor_mean"):
+            mean = agent.actor_mean(subject.seen(agent, obs))
+            text = "the evaluation squashes actions once more than the training"
+            mistakes = {text: agent.to_env(mean.tanh())} if what else {}
+    question = f"the {what}actions of the evaluation are not deterministic (the policy's mode)"
+    finding = compare(ours, right, mistakes, {}, question)
+    if finding.verdict == "passes":
+        return passes("returns and actions agree")
+    again = []
+    for seed in (1, 2):
+        seed_everything(subject.seed + seed)
+        again.append([row["action"] for row in play(subject, agent)])
+    if finding.verdict == "differs" and largest(*again) < 1e-3:
+        question = f"the {what}actions of the evaluation are deterministic, but not those of the trained network "
+        question += "(its mode), as with averaged weights"
+        return differs(f"actions off by {finding.measured[6:]}", finding.expected, question)
+    return finding
 
 
 def first_episode(protocol: list[dict]) -> list[dict]:
@@ -1143,7 +1192,6 @@ def checkpoint(subject: Subject) -> Finding:
     trace = subject.trace
     try:
         content = torch.load(trace.run_dir / "checkpoint.pt", map_location="cpu", weights_only=True)
-        weights, other = content["agent"], content.get("target_agent")
     except Exception as error:
         words = f"{type(error).__name__}: {' '.join(str(error).split())[:80]}"
         scalar = "numpy" in str(error) and "scalar" in str(error)
@@ -1157,10 +1205,12 @@ def checkpoint(subject: Subject) -> Finding:
             or "a pickled module or another object is saved, which can run code when it is loaded"
         )
         return broken(words, "loads", mistake + " (tensors and plain data are safe)")
-    copied = subject.new_agent()
+    if "agent" not in content:
+        raise Unable("the checkpoint has no entry named agent")
+    weights, other = content["agent"], content.get("target_agent")
+    copied, target = subject.new_agent(), subject.new_agent()
     try:
         copied.load_state_dict(weights)
-        target = subject.new_agent()
         if trace.target is not None:
             target.load_state_dict(other or {})
     except RuntimeError as error:
@@ -1169,7 +1219,7 @@ def checkpoint(subject: Subject) -> Finding:
             "loads",
             "the checkpoint does not contain everything that the agent needs",
         )
-    final = trace.after if trace.judged else trace.evaluations[-1][1]
+    final = final_agent(trace)
     obs = subject.observations(20)
     with torch.no_grad():
         said = [subject.outputs(agent, obs) for agent in (copied, final)]
@@ -1293,7 +1343,7 @@ def convolutions(subject: Subject) -> Finding:
 
     def compare(layer, inputs, output):
         x = inputs[0] if inputs[0].is_floating_point() else inputs[0].float() / 255
-        ranges.append(float(x.abs().max()))
+        ranges.append(peak(x))
         seen.append(x)
         theirs = torch.nn.Conv2d._conv_forward(
             layer, x.to(layer.weight.dtype), layer.weight, layer.bias

@@ -10,6 +10,7 @@ import math
 import random
 import re
 import tempfile
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -25,6 +26,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from probing.actors import actors_here
 from probing.environments import DISCRETE, AtariVector, in_this_process
 
+HERE = Path(__file__).parent
 NUM_ACTIONS = 4  # of all the probe's discrete environments
 ATARI_ID = "BreakoutNoFrameskip-v4"  # the --env-id that a file for Atari receives
 RETURNS = (
@@ -173,6 +175,14 @@ def largest(a, b) -> float:
     return float(np.max(np.where(np.isnan(error), math.inf, error), initial=0.0))
 
 
+def peak(*deviations) -> float:
+    """The largest absolute value in numbers, arrays or tensors. NaN counts as infinite, so that no comparison with a
+    tolerance passes; max() and `>` would ignore it."""
+    parts = [np.abs(np.asarray(part, dtype=np.float64)).ravel() for part in deviations]
+    whole = np.concatenate(parts) if parts else np.zeros(0)
+    return float(np.max(np.where(np.isnan(whole), math.inf, whole), initial=0.0))
+
+
 def compare(ours, right, mistakes: dict, choices: dict, question: str, limit=1e-3) -> Finding:
     """Broken if `ours` is the result of a known mistake. Otherwise it differs, with a known explanation or without."""
     error = largest(ours, right)
@@ -203,12 +213,17 @@ class Recorder:
         return lambda *args, **kwargs: None
 
 
+def on_behalf(function: Callable, *args, **kwargs):
+    """Call a function with the arguments that the file gave it. What it raises is an error of the file: see raised."""
+    return function(*args, **kwargs)
+
+
 class Call:
     """A recorded call of a function, which can be repeated with some of its arguments changed."""
 
     def __init__(self, function, args: tuple, kwargs: dict):
         self.function = function
-        self.bound = inspect.signature(function).bind(*args, **kwargs)
+        self.bound = on_behalf(inspect.signature(function).bind, *args, **kwargs)
         self.bound.apply_defaults()
         self.arguments = self.bound.arguments
 
@@ -231,7 +246,9 @@ class Subject:
         self.slow_learner = False  # its own learning rate is too small for the learned checks
         self.defaults = {}  # replace the file's own, from the flags after --
         self.suspect = False  # an exact check reported "broken"
-        self.unusual = False  # an exact check reported "differs" or "could not check"
+        self.unusual = (
+            False  # so did one, other than AFTERWARDS, with "differs" or "could not check"
+        )
         self.folder = tempfile.TemporaryDirectory(prefix="plainrl-probe-")
 
     def load(self):
@@ -253,6 +270,21 @@ class Subject:
             if word != "draws" and test(self):
                 known |= {word}
         return known | ({"draws"} if {"atari", "q-learning"} & known else set())
+
+    def raised(self, error: BaseException) -> bool:
+        """Whether the file raised this error, and not the probe: the innermost frame of the two decides. The probe's
+        environments and the calls that it passes on only do what the file asked for, so they count as the file's."""
+        frames = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+        passed_on = False
+        for code in reversed(frames):
+            place = Path(code.co_filename)
+            if place == self.file:
+                return True
+            if place.parent == HERE and place.name not in ("environments.py", "actors.py"):
+                passed_on |= code is on_behalf.__code__
+                if not passed_on:
+                    return False
+        return False
 
     def applies(self, name: str) -> bool:
         return CHECKS[name].kinds <= self.kinds
@@ -435,17 +467,23 @@ class Subject:
     def agent(self, seed: int = 0, **flags):
         """An agent that has a different location or probability for every action and a different value for every
         state."""
-        torch.manual_seed(self.seed + seed)
-        agent = self.new_agent(**flags)
-        self.scatter(agent)
+        for share in (1, 0.5, 0.25, 0.1):  # through many layers, large weights give huge means
+            torch.manual_seed(self.seed + seed)
+            agent = self.new_agent(**flags)
+            self.scatter(agent, share)
+            if not hasattr(agent, "actor_mean"):
+                break
+            with torch.random.fork_rng(devices=[]), torch.no_grad():
+                if peak(agent.actor_mean(self.observations(64))) < 20:
+                    break
         return agent
 
-    def scatter(self, agent) -> None:
+    def scatter(self, agent, share: float = 1) -> None:
         """Move the weights so far apart that all actions and all values differ."""
         for parameter in agent.parameters():
             width = parameter[0].numel() if self.world == "Pixels" and parameter.dim() > 1 else 1
             size = 0.3 if width == 1 else 1.5 / width**0.5
-            parameter.data += size * torch.randn_like(parameter)
+            parameter.data += share * size * torch.randn_like(parameter)
 
     def observations(self, rows: int) -> torch.Tensor:
         """Random network inputs from the traced run."""
@@ -570,14 +608,14 @@ def witness(envs, obs, flat: bool) -> list[Witness]:
     ended = np.zeros(envs.num_envs, bool)
 
     def spied_reset(*a, **k):
-        obs, info = reset(*a, **k)
+        obs, info = on_behalf(reset, *a, **k)
         ended[:] = False
         for one, row in zip(found, rows_of(obs, flat)):
             one.note(None, row)
         return obs, info
 
     def spied_step(actions):
-        obs, *rest, info = step(actions)
+        obs, *rest, info = on_behalf(step, actions)
         given = [None if end else np.array(action) for end, action in zip(ended, actions)]
         for one, action, *row in zip(found, given, rows_of(obs, flat), *rest):
             one.note(action, *row)
@@ -641,6 +679,7 @@ class Trace:
         self.value_call = self.greedy = None
         self.online = self.target = self.construction = self.update_call = self.resumed = None
         self.recording, self.evaluating, self.ticks = True, False, []
+        self.evaluates_online = True  # and not another agent
         self.actors = []  # scores of the network that selected the actions of each step
         self.generators = (
             [],
@@ -713,7 +752,7 @@ class Trace:
             if self.construction is None:
                 call = Call(original, (agent, *a), k)
                 self.construction = dict(list(call.arguments.items())[1:])
-            original(agent, *a, **k)
+            on_behalf(original, agent, *a, **k)
             steady(agent)
             if self.scattered:
                 self.subject.scatter(agent)
@@ -729,7 +768,7 @@ class Trace:
                 call = Call(original, (agent, *a), k)
                 self.epsilons.append(call.arguments.get("epsilon"))
                 self.actors.append(scores(agent))
-            return original(agent, *a, **k)
+            return on_behalf(original, agent, *a, **k)
 
         return get_action
 
@@ -737,12 +776,12 @@ class Trace:
         original = self.module.Replay
 
         def replay(*a, **k):
-            made = original(*a, **k)
+            made = on_behalf(original, *a, **k)
             sample = made.sample
 
             def spied_sample(*a, **k):
                 self.samples.append((a, k))
-                return sample(*a, **k)
+                return on_behalf(sample, *a, **k)
 
             made.sample = spied_sample
             self.replays.append((made, sample))
@@ -751,7 +790,7 @@ class Trace:
         return replay
 
     def spy_envs(self, *a, **k):
-        made = self.names["make_envs"](*a, **k)
+        made = on_behalf(self.names["make_envs"], *a, **k)
         found = witness(*made[:2], hasattr(self.module, "flatten"))
         step, reset = made[0].step, made[0].reset
         ended, paid = np.zeros(made[0].num_envs, bool), 0.0
@@ -759,7 +798,7 @@ class Trace:
         def spied_reset(*a, **k):
             nonlocal ended
             ended = np.zeros_like(ended)
-            return reset(*a, **k)
+            return on_behalf(reset, *a, **k)
 
         def spied_step(actions):
             nonlocal ended, paid
@@ -767,7 +806,7 @@ class Trace:
             _, key, position, *_ = np.random.get_state()
             self.generators[0].append(torch.get_rng_state().numpy().tobytes())
             self.generators[1].append((key.tobytes(), position))
-            obs, reward, terminated, truncated, info = step(actions)
+            obs, reward, terminated, truncated, info = on_behalf(step, actions)
             # an autoreset step repeats the last reward, as in EnvPool's dm_control: the file must ignore it
             paid = np.where(ended, paid, reward)
             ended = terminated | truncated
@@ -839,8 +878,11 @@ class Trace:
                 n: v.detach().clone() for n, v in call.arguments.items() if torch.is_tensor(v)
             }
             row = Row(tensors)
-            with torch.no_grad():
-                row["value"] = self.subject.value(call.arguments["agent"], row["x"])
+            try:
+                with torch.no_grad():
+                    row["value"] = self.subject.value(call.arguments["agent"], row["x"])
+            except Exception as error:
+                row.error = error
             row["loss"] = float(result)
             self.updates[-1]["value_minibatches"].append(row)
             self.value_call = call
@@ -900,8 +942,10 @@ class Trace:
 
     def spy_evaluate(self, agent, *a, **k):
         before, self.evaluating = copy.deepcopy(agent.state_dict()), True
-        result = self.names["evaluate"](agent, *a, **k)
+        result = on_behalf(self.names["evaluate"], agent, *a, **k)
         self.evaluating = False
+        same = self.online is None or next(agent.parameters()) is next(self.online.parameters())
+        self.evaluates_online = same
         if Call(self.names["evaluate"], (agent, *a), k).arguments.get(
             "greedy"
         ):  # a second evaluation, in its own environments
