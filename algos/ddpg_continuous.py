@@ -237,8 +237,8 @@ class Agent(nn.Module):
             EnsembleLinear(self.num_critics, 256, 1),
         )
         # TD3: there is no temperature
-        self.register_buffer("action_low", torch.from_numpy(action_space.low).float())
-        self.register_buffer("action_high", torch.from_numpy(action_space.high).float())
+        self.register_buffer("action_low", torch.from_numpy(action_space.low))
+        self.register_buffer("action_high", torch.from_numpy(action_space.high))
 
     def compute(self, network: nn.Sequential, x):
         """The output of actor or critics in float32; their hidden layers may be in bfloat16."""

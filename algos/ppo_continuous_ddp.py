@@ -296,8 +296,8 @@ class Agent(nn.Module):
         self.actor_logstd = nn.Parameter(logstd)
         self.obs_rms = RunningMeanStd(obs_dim)
         self.return_rms = RunningMeanStd()
-        self.register_buffer("action_low", torch.from_numpy(action_space.low).float())
-        self.register_buffer("action_high", torch.from_numpy(action_space.high).float())
+        self.register_buffer("action_low", torch.from_numpy(action_space.low))
+        self.register_buffer("action_high", torch.from_numpy(action_space.high))
 
     def mlp(self, in_dim: int, out_dim: int, std: float) -> nn.Sequential:
         """Two hidden layers; `std` is the gain of the last layer's orthogonal initialisation."""

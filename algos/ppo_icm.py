@@ -262,8 +262,8 @@ class Agent(nn.Module):
         self.inverse_model = self.mlp(2 * 64, self.action_dim, std=0.01)
         self.forward_model = self.mlp(64 + self.action_dim, 64, std=2**0.5)
         self.bonus_rms = RunningMeanStd()  # RND: of the discounted intrinsic returns
-        self.register_buffer("action_low", torch.from_numpy(action_space.low).float())
-        self.register_buffer("action_high", torch.from_numpy(action_space.high).float())
+        self.register_buffer("action_low", torch.from_numpy(action_space.low))
+        self.register_buffer("action_high", torch.from_numpy(action_space.high))
 
     def mlp(self, in_dim: int, out_dim: int, std: float) -> nn.Sequential:
         """Two hidden layers; `std` is the gain of the last layer's orthogonal initialisation."""

@@ -271,8 +271,8 @@ class Agent(nn.Module):
             nn.init.uniform_(net[0].bias, -args.rnd_scale, args.rnd_scale)
         self.seen_rms = RunningMeanStd(obs_dim)  # RND: of next observations, see normalize_next
         self.bonus_rms = RunningMeanStd()  # RND: of the discounted intrinsic returns
-        self.register_buffer("action_low", torch.from_numpy(action_space.low).float())
-        self.register_buffer("action_high", torch.from_numpy(action_space.high).float())
+        self.register_buffer("action_low", torch.from_numpy(action_space.low))
+        self.register_buffer("action_high", torch.from_numpy(action_space.high))
 
     def mlp(self, in_dim: int, out_dim: int, std: float) -> nn.Sequential:
         """Two hidden layers; `std` is the gain of the last layer's orthogonal initialisation."""

@@ -249,8 +249,8 @@ class Agent(nn.Module):
         self.actor_logstd = nn.Parameter(logstd)
         self.obs_rms = RunningMeanStd(obs_dim)
         self.return_rms = RunningMeanStd()
-        self.register_buffer("action_low", torch.from_numpy(action_space.low).float())
-        self.register_buffer("action_high", torch.from_numpy(action_space.high).float())
+        self.register_buffer("action_low", torch.from_numpy(action_space.low))
+        self.register_buffer("action_high", torch.from_numpy(action_space.high))
         alpha = torch.tensor(float(args.rpo_alpha))  # RPO: torch.compile recompiles for new numbers
         self.register_buffer("rpo_alpha", alpha, persistent=False)
 

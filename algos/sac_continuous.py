@@ -240,8 +240,8 @@ class Agent(nn.Module):
         )
         alpha = 1.0 if args.autotune else args.alpha
         self.log_alpha = nn.Parameter(torch.tensor(alpha).log())
-        self.register_buffer("action_low", torch.from_numpy(action_space.low).float())
-        self.register_buffer("action_high", torch.from_numpy(action_space.high).float())
+        self.register_buffer("action_low", torch.from_numpy(action_space.low))
+        self.register_buffer("action_high", torch.from_numpy(action_space.high))
 
     def compute(self, network: nn.Sequential, x):
         """The output of actor or critics in float32; their hidden layers may be in bfloat16."""

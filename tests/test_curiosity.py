@@ -178,7 +178,7 @@ def test_other_actions_are_refused(curious, registered, tmp_path):
         def reset(self, seed=None, options=None):
             return np.zeros(3, np.float32), {}
 
-    with pytest.raises(SystemExit, match="takes a Box or Discrete"):
+    with pytest.raises(SystemExit, match="takes a Box of real numbers or Discrete"):
         curious.train(tiny(curious, tmp_path, env_id=registered("Many-v0", Many)))
     assert not list(tmp_path.glob("runs/*"))
 

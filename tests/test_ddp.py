@@ -304,7 +304,7 @@ def ranks_of(process: subprocess.Popen) -> dict[str, int]:
 def goes_on(run: str, total_timesteps: int) -> dict:
     """A resumed run, as the command line makes it."""
     algo = load(NAME)
-    args = algo.load_checkpoint(run)["args"] | {"total_timesteps": total_timesteps}
+    args = algo.load_checkpoint(run)["args"] | {"resume": run, "total_timesteps": total_timesteps}
     return algo.train(algo.Args(**args))
 
 

@@ -262,9 +262,9 @@ BAD = [
     (ALGOS / "ppo_continuous.py", {"env_ids": ("Pendlum-v1",)}, [], "--env-id Pendlum-v1"),
     (
         ALGOS / "ppo.py",
-        {"env_ids": ("mine:Mine-v0",)},
+        {"env_ids": ("nowhere:Task-v0",)},
         [],
-        "Set PYTHONPATH to the folder that contains mine,",
+        "Set PYTHONPATH to the folder that contains nowhere,",
     ),
 ]
 
