@@ -439,6 +439,9 @@ def load_checkpoint(run_dir: str) -> dict:
         file_format = saved.get("format", 1)  # checkpoints without the number are of format 1
         if file_format != CHECKPOINT_FORMAT:
             raise ValueError(f"format {file_format}; this file reads format {CHECKPOINT_FORMAT}")
+        config = Path(run_dir, "config.json")
+        if config.exists():  # it is newer if a resumed run was killed before it saved
+            saved["args"] = json.loads(config.read_text())["args"]
         # Flags that are newer than the run get their defaults
         saved["args"] = asdict(Args(**saved["args"]))
         return saved

@@ -19,6 +19,7 @@ from conftest import (
     command_line,
     every_of,
     load,
+    longer,
     run_folder,
     script,
     tiny,
@@ -201,3 +202,22 @@ def test_signals(sent, tmp_path):
         assert process.returncode == 128 + signal.SIGUSR1, errors
         assert (run_folder(tmp_path) / "checkpoint.pt").exists()
     assert "Traceback" not in errors
+
+
+@every_of("ppo", "dqn", "trpo_continuous", "sac_continuous")
+def test_extension_that_is_killed_at_once(every, tmp_path):
+    """Would break: a resume to more steps, killed before its first checkpoint, that forgets the new total."""
+    factor, flags = longer(every, total_timesteps=64)
+    every.train(tiny(every, tmp_path, **flags))
+    run = str(run_folder(tmp_path))
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    more = tiny(every, tmp_path, resume=run, total_timesteps=128 * factor)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(every, "open_bar", killed)
+        every.train(more)
+    again = every.Args(**every.load_checkpoint(run)["args"])
+    assert again.total_timesteps == 128 * factor
+    assert every.train(again)["global_step"] >= 128 * factor
