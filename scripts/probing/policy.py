@@ -1081,10 +1081,10 @@ def rmsprop(subject: Subject) -> Finding:
     )
 
 
-def value_slopes(value, target, centre, eps: float) -> torch.Tensor:
-    """Derivative by `value` of half the larger squared error: that of the value, or of the value clipped around
-    `centre`."""
-    inside = centre + (value - centre).clamp(-eps, eps)
+def value_slopes(value, target, old, centre, eps: float) -> torch.Tensor:
+    """Derivative by `value` of half the larger squared error: that of the value, or that of `old` plus the clipped
+    difference of the value to `centre`."""
+    inside = old + (value - centre).clamp(-eps, eps)
     plain = (value - target).abs() >= (inside - target).abs()
     return torch.where(plain, value - target, (inside - target) * ((value - centre).abs() < eps))
 
@@ -1110,11 +1110,13 @@ def value_loss(subject: Subject) -> Finding:
             getattr(mb.args, "vf_coef", plain) / len(value) * (2 if share == "the whole" else 1),
             getattr(mb.args, "clip_coef", math.inf),
         )
-        right = weight * value_slopes(value, target, old, eps if clip else math.inf)
+        right = weight * value_slopes(value, target, old, old, eps if clip else math.inf)
         mistakes = {"the sign of the value loss is wrong": -right}
         if clip:
-            around = weight * value_slopes(value, target, target, eps)
+            around = weight * value_slopes(value, target, target, target, eps)
             mistakes["values are clipped around the target instead of the old value"] = around
+            wrong = weight * value_slopes(value, target, old, target, eps)
+            mistakes["the clipped difference is that to the target instead of the old value"] = wrong
         error = value - target
         choices = {
             "the value loss is the Huber loss": weight * error.clamp(-1, 1),
