@@ -89,7 +89,7 @@ class Args:
     target_network_frequency: int = 1  # DDPG: updates of the critics between those of the targets
     batch_size: int = 256  # transitions per update
     learning_starts: int = 5_000  # random steps before the first update
-    updates_per_step: float = 1.0  # updates of the critics per step
+    updates_per_step: float = 1.0  # updates of the critics per step; the policy's follow
     policy_frequency: int = 1  # DDPG: updates of the critics per update of the policy
     exploration_noise: float = 0.1  # DDPG: standard deviation of the noise on training's actions
 
@@ -109,11 +109,11 @@ class Args:
             if name in fractions and value > 1:
                 raise ValueError(f"{flag} must be at most 1")
         learning_starts = f"--learning-starts {self.learning_starts}"
-        # The replay buffer holds rows, each with a step of every environment. Of three rows, the
-        # newest has no next observation yet, and one of the others can be an autoreset step (see
-        # make_envs). So there is always one to sample.
-        if self.learning_starts < 3 * self.num_envs:
-            least = f"{3 * self.num_envs} (3 x --num-envs {self.num_envs})"
+        # The replay buffer holds rows, each with a step of every environment. Of four rows, the
+        # newest has no next observation yet, nor has the last one before a resume, and one can be
+        # an autoreset step (see make_envs). So there is always one to sample.
+        if self.learning_starts < 4 * self.num_envs:
+            least = f"{4 * self.num_envs} (4 x --num-envs {self.num_envs})"
             raise ValueError(f"{learning_starts} must be at least {least}")
         if self.learning_starts > self.buffer_size // self.num_envs * self.num_envs:
             buffer = f"--buffer-size {self.buffer_size} in rows of --num-envs {self.num_envs}"
@@ -199,7 +199,11 @@ def flatten(obs) -> np.ndarray:
 
 
 class EnsembleLinear(nn.Module):
-    """A linear layer of each critic, as one batched product: (k, n, in_dim) -> (k, n, out_dim)."""
+    """A linear layer of each critic, as one batched product: (k, n, in_dim) -> (k, n, out_dim).
+
+    Other layers with parameters need a leading dimension k, too: the critics would share those of
+    nn.LayerNorm.
+    """
 
     def __init__(self, num_critics: int, in_dim: int, out_dim: int):
         super().__init__()
@@ -278,7 +282,8 @@ class Replay:
 
     A row holds one step of all environments. The next observation of a step is not stored twice:
     it is the observation of the next row. This is also true where an episode ends, as the row of
-    the autoreset step holds the episode's true last observation.
+    the autoreset step holds the episode's true last observation. So a step is the last one of its
+    episode if the next row is not valid.
     """
 
     def __init__(self, rows: int, num_envs: int, obs_dim: int, action_dim: int, device: str):
@@ -422,7 +427,7 @@ def update(
 
 @torch.no_grad()
 def update_target(target: nn.Module, online: nn.Module, tau: float):
-    """Move the target's weights towards the online ones: w += tau * (online - w)."""
+    """Move the target's weights, not its buffers, to the online ones: w += tau * (online - w)."""
     torch._foreach_lerp_(list(target.parameters()), list(online.parameters()), tau)
 
 
