@@ -933,7 +933,7 @@ def test_replay_holds_what_happened(off, monkeypatch, tmp_path, num_envs, rows):
             assert transition in there
             count += 1
 
-    flags = {"num_envs": num_envs, "buffer_size": rows * num_envs, "learning_starts": 3 * num_envs}
+    flags = {"num_envs": num_envs, "buffer_size": rows * num_envs, "learning_starts": 4 * num_envs}
     flags |= {"total_timesteps": 110 * num_envs, "updates_per_step": 0.5}
     replay, envs = play(off, monkeypatch, tmp_path, look, **flags)
     assert count > 150 * num_envs
@@ -950,7 +950,7 @@ def test_replay_holds_what_happened(off, monkeypatch, tmp_path, num_envs, rows):
 def test_replay_saved_and_loaded(off, monkeypatch, tmp_path):
     """A run with --save-replay that is resumed, its ring overwritten before. Would break: a part that is not saved,
     the last row before the end followed by the first one after it, a ring that continues in another row."""
-    flags = {"num_envs": 3, "buffer_size": 36, "save_replay": True, "learning_starts": 9}
+    flags = {"num_envs": 3, "buffer_size": 36, "save_replay": True, "learning_starts": 12}
     first, before = play(off, monkeypatch, tmp_path, lambda *_: None, **flags, total_timesteps=120)
     run, old = run_folder(tmp_path), set()
     counts = []
