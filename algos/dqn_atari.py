@@ -205,7 +205,7 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None, **options):
     episode's true last one. `options` are keyword arguments of AtariVectorEnv.
     """
     # The id's arguments are those of AtariVectorEnv: game (its ROM), frameskip, sticky actions, ...
-    game = dict(gym.spec(args.env_id).kwargs)
+    game = dict(gym.spec(args.env_id.removeprefix("ale_py:")).kwargs)
     if "game" not in game:
         raise ValueError("not an Atari game; use dqn_pixels.py for images of other environments")
     if not isinstance(game["frameskip"], int):

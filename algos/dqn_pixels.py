@@ -460,6 +460,9 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         # A resumed run plays other episodes than those before
         envs, obs = make_envs(args, args.num_envs, env_seed + global_step)
     except Exception as error:  # renderers raise errors of any type
+        if "ALE/" in args.env_id or "NoFrameskip-v" in args.env_id:
+            hint = "Atari games are for ppo_atari.py, a2c_atari.py and dqn_atari.py"
+            sys.exit(f"--env-id {args.env_id}: {hint}")
         sys.exit(f"--env-id {args.env_id} does not show images: {error.__cause__ or error!r}")
     action_space = envs.single_action_space
     if not isinstance(action_space, gym.spaces.Discrete) or action_space.start != 0:

@@ -14,6 +14,7 @@ from conftest import (
     EVERY,
     NAMES,
     OFF_POLICY,
+    PIXELS,
     RANKS,
     RUNNERS,
     command_line,
@@ -68,6 +69,23 @@ def test_ids_that_cannot_be_made(name, tmp_path):
     for env_id in ("ALE/Pong-v5", "PongNoFrameskip-v4"):
         refused(algo, tmp_path, "ppo_atari.py", env_id=env_id)
     refused(algo, tmp_path, "PYTHONPATH", "nowhere", env_id="nowhere:Task-v0")
+
+
+@pytest.mark.parametrize("name", PIXELS)
+def test_atari_id_in_a_file_for_images(name, tmp_path):
+    """In a process of its own, which does not know ale-py. Would break: "have you installed ALE?" where it is."""
+    process = command_line("--env-id", "ALE/Pong-v5", script=script(name), cwd=tmp_path)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 1 and errors.count("\n") == 1, errors
+    assert "ppo_atari.py" in errors and list(tmp_path.iterdir()) == []
+
+
+@every_of("ppo_atari", "a2c_atari", "dqn_atari")
+def test_atari_id_with_its_module(every, tmp_path):
+    """Would break: `ale_py:ALE/Pong-v5`, as Gymnasium's page of Atari writes it, that is not found."""
+    args = tiny(every, tmp_path, env_id="ale_py:ALE/Pong-v5")
+    envs, _ = every.make_envs(args, 1, 1)
+    envs.close()
 
 
 @pytest.mark.parametrize("name", VECTORS)
