@@ -424,6 +424,27 @@ def ppo_flags(_) -> str:
     return flags_of("ppo_continuous", "ppo")
 
 
+def off_policy_results(_) -> str:
+    """SAC, TD3 and DDPG on Pendulum-v1, beside PPO after its own number of steps."""
+    rows = []
+    scores = [*read("benchmarks/curves/off_policy_scores.csv")]
+    scores += [
+        row
+        for row in read("benchmarks/curves/continuous_scores.csv")
+        if (row["env_id"], row["exp_name"]) == ("Pendulum-v1", "ppo_continuous")
+    ]
+    steps = {"ppo_continuous": "1M"}
+    for row in scores:
+        mean, low, high, worst = (
+            number(float(row[key]), float(row["mean"]))
+            for key in ("mean", "low", "high", "worst_run")
+        )
+        name = row["exp_name"]
+        cells = [f"{mean} [{low}, {high}]", worst]
+        rows.append([f"`{name}.py`", steps.get(name, "20k"), row["seeds"], *cells])
+    return table(["file", "steps", "runs", "return", "worst run"], rows, 1)
+
+
 def sac_flags(_) -> str:
     return flags_of("sac_continuous")
 
@@ -477,6 +498,7 @@ METRIC_NAMES = (
     "losses/explained_variance",
 )
 PARTS = (readme_results, ppo_results, ppo_mistakes, ppo_flags, ppo_metrics, sac_flags, td3_flags)
+PARTS += (off_policy_results,)
 PARTS += (dqn_results, dqn_atari_results, dqn_flags, reinforce_results, reinforce_flags)
 PARTS += (a2c_results, a2c_flags, ppo_atari_results, ppo_pixels_results, ppo_atari_flags)
 PARTS += (trpo_results, trpo_flags, rpo_results, rpo_flags, curiosity_results, curiosity_flags)
