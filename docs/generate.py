@@ -21,6 +21,7 @@ import posixpath
 import re
 import sys
 from pathlib import Path
+from statistics import median
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -445,6 +446,19 @@ def off_policy_results(_) -> str:
     return table(["file", "steps", "runs", "return", "worst run"], rows, 1)
 
 
+def off_policy_speed(_) -> str:
+    """Steps per second of the rounds, and the median ratio to stable-baselines3 in the same round."""
+    speeds = {}
+    for row in read("benchmarks/off_policy_speed.csv"):
+        speeds.setdefault(row["implementation"], []).append(float(row["steps_per_second"]))
+    peer = speeds["stable-baselines3, float32"]
+    rows = []
+    for name, values in speeds.items():
+        ratio = median(mine / theirs for mine, theirs in zip(values, peer))
+        rows.append([name, ", ".join(f"{value:.0f}" for value in values), f"{ratio:.2f}"])
+    return table(["implementation", "steps per second in three rounds", "ratio"], rows, 1)
+
+
 def sac_flags(_) -> str:
     return flags_of("sac_continuous")
 
@@ -498,7 +512,7 @@ METRIC_NAMES = (
     "losses/explained_variance",
 )
 PARTS = (readme_results, ppo_results, ppo_mistakes, ppo_flags, ppo_metrics, sac_flags, td3_flags)
-PARTS += (off_policy_results,)
+PARTS += (off_policy_results, off_policy_speed)
 PARTS += (dqn_results, dqn_atari_results, dqn_flags, reinforce_results, reinforce_flags)
 PARTS += (a2c_results, a2c_flags, ppo_atari_results, ppo_pixels_results, ppo_atari_flags)
 PARTS += (trpo_results, trpo_flags, rpo_results, rpo_flags, curiosity_results, curiosity_flags)
