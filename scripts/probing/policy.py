@@ -1116,7 +1116,9 @@ def value_loss(subject: Subject) -> Finding:
             around = weight * value_slopes(value, target, target, target, eps)
             mistakes["values are clipped around the target instead of the old value"] = around
             wrong = weight * value_slopes(value, target, old, target, eps)
-            mistakes["the clipped difference is that to the target instead of the old value"] = wrong
+            mistakes["the clipped difference is that to the target instead of the old value"] = (
+                wrong
+            )
         error = value - target
         choices = {
             "the value loss is the Huber loss": weight * error.clamp(-1, 1),
