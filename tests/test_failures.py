@@ -130,7 +130,7 @@ def test_an_exception_loses_little_by_default(every, monkeypatch, tmp_path):
     replays = has(every, "learning_starts")
     loss = torch.tensor(0.0) if replays else 0.0
     monkeypatch.setattr(every, "update", lambda *_: {"losses/loss": loss})
-    starts = {"learning_starts": 48} if replays else {}
+    starts = {"learning_starts": 64} if replays else {}
     with pytest.raises(RuntimeError):
         every.train(tiny(every, tmp_path, total_timesteps=10**6, num_envs=16, **starts))
     assert read_checkpoint(run_folder(tmp_path))["global_step"] >= 20_000
