@@ -454,7 +454,7 @@ def off_policy_speed(_) -> str:
     peer = speeds["stable-baselines3, float32"]
     rows = []
     for name, values in speeds.items():
-        ratio = median(mine / theirs for mine, theirs in zip(values, peer))
+        ratio = median(value / baseline for value, baseline in zip(values, peer))
         rows.append([name, ", ".join(f"{value:.0f}" for value in values), f"{ratio:.2f}"])
     return table(["implementation", "steps per second in three rounds", "ratio"], rows, 1)
 

@@ -164,11 +164,11 @@ def same(one: list, other: list) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one, other))
 
 
-def near(ours, theirs, what: str = ""):
+def near(actual, reference, what: str = ""):
     """Equal to 1e-5 of the largest number."""
-    scale = theirs.detach().abs().max()
-    assert ours.shape == theirs.shape and scale > 0
-    difference = (ours - theirs).abs().max()
+    scale = reference.detach().abs().max()
+    assert actual.shape == reference.shape and scale > 0
+    difference = (actual - reference).abs().max()
     assert difference <= 1e-5 * scale, f"{what}: {difference} of {scale}"
 
 
@@ -266,22 +266,22 @@ def test_logprob_equals_pytorch(off):
     weight, bias = agent.actor[-1].weight, agent.actor[-1].bias
     mean = hidden @ weight[:ACTION_DIM].T + bias[:ACTION_DIM]
     std = (hidden @ weight[ACTION_DIM:].T + bias[ACTION_DIM:]).exp()
-    theirs = TransformedDistribution(Normal(mean, std), TanhTransform(cache_size=1))
+    reference = TransformedDistribution(Normal(mean, std), TanhTransform(cache_size=1))
     torch.manual_seed(3)
-    their_action = theirs.rsample()
-    their_logprob = theirs.log_prob(their_action).sum(-1)
+    reference_action = reference.rsample()
+    reference_logprob = reference.log_prob(reference_action).sum(-1)
     torch.manual_seed(3)
     action, logprob = agent.get_action(obs)
-    torch.testing.assert_close(action, their_action)
-    torch.testing.assert_close(logprob, their_logprob, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(action, reference_action)
+    torch.testing.assert_close(logprob, reference_logprob, rtol=1e-4, atol=1e-4)
     parameters = list(agent.actor.parameters())
     direction = torch.randn_like(action)
-    for ours, expected in (
-        (logprob, their_logprob),
-        (action * direction, their_action * direction),
+    for actual, expected in (
+        (logprob, reference_logprob),
+        (action * direction, reference_action * direction),
     ):
         grads = [
-            torch.autograd.grad(x.sum(), parameters, retain_graph=True) for x in (ours, expected)
+            torch.autograd.grad(x.sum(), parameters, retain_graph=True) for x in (actual, expected)
         ]
         for one, other in zip(*grads):
             torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3 * other.abs().max().item())
@@ -333,8 +333,8 @@ def test_temperature(off, entropy):
     loss, _ = off.policy_loss(agent, args, obs)
     loss.backward()
     assert not agent.log_alpha.grad
-    for ours, parameter in zip(with_temperature, agent.actor.parameters()):
-        torch.testing.assert_close(ours, parameter.grad, rtol=0, atol=0)
+    for actual, parameter in zip(with_temperature, agent.actor.parameters()):
+        torch.testing.assert_close(actual, parameter.grad, rtol=0, atol=0)
     args.autotune = True
     off.update(agent, agent, optimizers, args, 1, make_minibatch())
     moved = agent.log_alpha.item() - math.log(0.3)
@@ -630,25 +630,28 @@ def linears(network) -> list:
     return [layer for layer in network.modules() if isinstance(layer, torch.nn.Linear)]
 
 
-def critic_pairs(theirs, ours):
-    """(their tensor, ours) for each weight; theirs is (out, in), ours (in, out) of critic i."""
-    for i, network in enumerate(theirs.q_networks):
-        for layer, mine in zip(linears(network), ours[::2]):
+def critic_pairs(reference, actual):
+    """(their tensor, actual) for each weight; reference is (out, in), actual (in, out) of critic i."""
+    for i, network in enumerate(reference.q_networks):
+        for layer, mine in zip(linears(network), actual[::2]):
             yield layer.weight, lambda x, i=i: x[i].T, mine.weight
             yield layer.bias, lambda x, i=i: x[i, 0], mine.bias
 
 
-def actor_pairs(theirs, ours):
-    if hasattr(theirs, "log_std"):  # SAC: two last layers, where ours is one
-        for layer, mine in zip(linears(theirs.latent_pi), linears(ours)):
+def actor_pairs(reference, actual):
+    if hasattr(reference, "log_std"):  # SAC: two last layers, where plainrl has one
+        for layer, mine in zip(linears(reference.latent_pi), linears(actual)):
             yield layer.weight, lambda x: x, mine.weight
             yield layer.bias, lambda x: x, mine.bias
-        parts = (theirs.mu, slice(None, ACTION_DIM)), (theirs.log_std, slice(ACTION_DIM, None))
+        parts = (
+            (reference.mu, slice(None, ACTION_DIM)),
+            (reference.log_std, slice(ACTION_DIM, None)),
+        )
         for layer, part in parts:
-            yield layer.weight, lambda x, part=part: x[part], ours[-1].weight
-            yield layer.bias, lambda x, part=part: x[part], ours[-1].bias
+            yield layer.weight, lambda x, part=part: x[part], actual[-1].weight
+            yield layer.bias, lambda x, part=part: x[part], actual[-1].bias
         return
-    for layer, mine in zip(linears(theirs.mu), linears(ours)):
+    for layer, mine in zip(linears(reference.mu), linears(actual)):
         yield layer.weight, lambda x: x, mine.weight
         yield layer.bias, lambda x: x, mine.bias
 
@@ -672,8 +675,8 @@ def stable_baselines3(off, agent, target, args, batch, **more):
     pairs += [*actor_pairs(model.actor, agent.actor)]
     if off.__name__ != SAC_FILE:
         pairs += [*actor_pairs(model.actor_target, target.actor)]
-    for theirs, part, ours in pairs:
-        theirs.data.copy_(part(ours.data))
+    for reference, part, actual in pairs:
+        reference.data.copy_(part(actual.data))
     grads = {}
     for network in (model.critic, model.actor):
         step = network.optimizer.step
@@ -687,18 +690,18 @@ def stable_baselines3(off, agent, target, args, batch, **more):
 
 
 def compare(model, agent, target, grads, factor: float = 1.0):
-    """Gradients and weights after the update; their critics' gradients are `factor` times ours."""
+    """Gradients and weights after the update; their critics' gradients are `factor` times actual."""
     parts = ("critics", critic_pairs(model.critic, agent.critics), factor)
     other = ("actor", actor_pairs(model.actor, agent.actor), 1.0)
     for name, pairs, times in (parts, other):
-        for theirs, part, ours in pairs:
-            near(times * part(ours.grad), grads[theirs], f"gradient of {name}")
-            near(part(ours.data), theirs.data, f"weights of {name}")
+        for reference, part, actual in pairs:
+            near(times * part(actual.grad), grads[reference], f"gradient of {name}")
+            near(part(actual.data), reference.data, f"weights of {name}")
     pairs = [*critic_pairs(model.critic_target, target.critics)]
     if hasattr(model, "actor_target"):
         pairs += [*actor_pairs(model.actor_target, target.actor)]
-    for theirs, part, ours in pairs:
-        near(part(ours.data), theirs.data, "weights of the target")
+    for reference, part, actual in pairs:
+        near(part(actual.data), reference.data, "weights of the target")
 
 
 @of(SAC_FILE)
@@ -733,8 +736,8 @@ def test_update_equals_stable_baselines3_sac(off, monkeypatch, alpha):
 @of(TD3_FILE)
 @pytest.mark.parametrize("count", [1, 2])
 def test_update_equals_stable_baselines3_td3(off, count):
-    """Patched: its critics' loss lacks the factor 0.5, so that with SGD our rate must be twice theirs. At the first
-    update neither changes the policy or the targets. Would break: any part of TD3's update."""
+    """Patched: its critics' loss lacks the factor 0.5, so that with SGD plainrl's rate must be twice SB3's. At the
+    first update neither changes the policy or the targets. Would break: any part of TD3's update."""
     agent, target, args, optimizers = make(off, tau=0.1, policy_lr=1e-2, q_lr=2e-2)
     batch = make_minibatch()
     noise = {"target_policy_noise": args.policy_noise, "target_noise_clip": args.noise_clip}
@@ -749,8 +752,8 @@ def test_update_equals_stable_baselines3_td3(off, count):
     loss = metrics["losses/qf_loss"].item()
     assert 2 * loss == pytest.approx(logged["train/critic_loss"], rel=1e-5)
     if count == 1:
-        for theirs, part, ours in critic_pairs(model.critic, agent.critics):
-            near(2 * part(ours.grad), grads[theirs])
+        for reference, part, actual in critic_pairs(model.critic, agent.critics):
+            near(2 * part(actual.grad), grads[reference])
         assert same(before[0], copies(agent.actor)) and same(before[1], copies(target))
         assert "train/actor_loss" not in logged and "losses/actor_loss" not in metrics
         return
@@ -797,17 +800,17 @@ def policy(agent, obs):
 
 
 def near_grads(loss, agent, network, factor: float = 1.0):
-    """Gradients of our loss, which are there already, and of theirs."""
+    """Gradients of our loss, which are there already, and of CleanRL's."""
     parameters = list(network.parameters())
-    for ours, theirs in zip(parameters, torch.autograd.grad(loss, parameters)):
-        near(factor * ours.grad, theirs, "gradient")
+    for actual, reference in zip(parameters, torch.autograd.grad(loss, parameters)):
+        near(factor * actual.grad, reference, "gradient")
 
 
 @of(SAC_FILE)
 def test_losses_equal_cleanrls_sac(off, monkeypatch):
-    """Patched: our log standard deviation is the clamped output, theirs tanh of it between -5 and 2 (ours is given
-    theirs); 1e-6 in their logarithm is left out; their squared errors lack the factor 0.5. With an action scale other
-    than 1 their log-probability is that of the scaled action, which our target entropy would have to know.
+    """Patched: plainrl's log standard deviation is the clamped output, CleanRL's is tanh of it between -5 and 2
+    (plainrl gets that); 1e-6 in CleanRL's logarithm is left out; its squared errors lack the factor 0.5. With an action
+    scale other than 1 its log-probability is that of the scaled action, which the target entropy would have to know.
     Would break: any part of SAC's losses."""
     agent, target, args, _ = make(off)
     agent.log_alpha.data.fill_(math.log(0.4))
@@ -839,29 +842,29 @@ def test_losses_equal_cleanrls_sac(off, monkeypatch):
         least = torch.minimum(*(value(target, i, batch["next_obs"], action) for i in (0, 1)))
         goal = batch["reward"] + (1 - batch["terminal"]) * args.gamma * (least - 0.4 * logprob)
     values = [value(agent, i, batch["obs"], batch["action"]) for i in (0, 1)]
-    theirs = sum(((q - goal) ** 2).mean() for q in values)
-    near(2 * loss, theirs)
-    near_grads(theirs, agent, agent.critics, 2.0)
+    reference = sum(((q - goal) ** 2).mean() for q in values)
+    near(2 * loss, reference)
+    near_grads(reference, agent, agent.critics, 2.0)
 
     scripted(monkeypatch, now)
     loss, metrics = off.policy_loss(agent, args, batch["obs"])
     loss.backward()
     action, logprob = sample(batch["obs"], now)
     least = torch.minimum(*(value(agent, i, batch["obs"], action) for i in (0, 1)))
-    theirs = (0.4 * logprob - least).mean()
+    reference = (0.4 * logprob - least).mean()
     temperature_loss = (-agent.log_alpha.exp() * (logprob.detach() - ACTION_DIM)).mean()
-    near(metrics["losses/actor_loss"], theirs)
-    near(loss, theirs + temperature_loss)
-    near_grads(theirs, agent, agent.actor)
+    near(metrics["losses/actor_loss"], reference)
+    near(loss, reference + temperature_loss)
+    near_grads(reference, agent, agent.actor)
     (expected,) = torch.autograd.grad(temperature_loss, agent.log_alpha)
     near(agent.log_alpha.grad, expected)
     # What is not equal: 1e-6, which matters little here, and the bounds' scale
     scripted(monkeypatch, now)
-    _, ours = agent.get_action(batch["obs"])
+    _, actual = agent.get_action(batch["obs"])
     almost = sample(batch["obs"], now, epsilon=1e-6)[1]
-    assert 0 < (ours - almost).abs().median() < 1e-4
+    assert 0 < (actual - almost).abs().median() < 1e-4
     scaled = sample(batch["obs"], now, scale=4.0)[1]
-    torch.testing.assert_close(scaled, ours - ACTION_DIM * math.log(4), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(scaled, actual - ACTION_DIM * math.log(4), rtol=1e-4, atol=1e-4)
 
 
 @of(TD3_FILE, DDPG_FILE)
@@ -882,14 +885,14 @@ def test_losses_equal_cleanrls_td3_and_ddpg(off):
         later = torch.stack([value(target, i, batch["next_obs"], action) for i in critics])
         goal = batch["reward"] + (1 - batch["terminal"]) * args.gamma * later.min(0).values
     values = [value(agent, i, batch["obs"], batch["action"]) for i in critics]
-    theirs = sum(((q - goal) ** 2).mean() for q in values)
-    near(2 * loss, theirs)
-    near_grads(theirs, agent, agent.critics, 2.0)
+    reference = sum(((q - goal) ** 2).mean() for q in values)
+    near(2 * loss, reference)
+    near_grads(reference, agent, agent.critics, 2.0)
     loss, _ = off.policy_loss(agent, args, batch["obs"])
     loss.backward()
-    theirs = -value(agent, 0, batch["obs"], policy(agent, batch["obs"]).tanh()).mean()
-    near(loss, theirs)
-    near_grads(theirs, agent, agent.actor)
+    reference = -value(agent, 0, batch["obs"], policy(agent, batch["obs"]).tanh()).mean()
+    near(loss, reference)
+    near_grads(reference, agent, agent.actor)
 
 
 # The replay, in the whole run
