@@ -12,10 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-from common import load  # noqa: E402
-from results import read_scalars  # noqa: E402
+from plainrl_tools.common import load
+from plainrl_tools.results import read_scalars
 
 # Runs whose updates are compared: no noise in the loss, and steps enough to replay a CUDA graph
 SAME = {"precision": "float32", "rpo_alpha": 0.0, "num_envs": 16, "num_steps": 32}
@@ -141,7 +139,7 @@ def crosses(name: str, tensor, *arguments) -> bool:
 def speed(job: dict) -> dict:
     """Steps per second, of the rows that the agent plays; then, while the phases are watched, their shares of the time.
     Played is the share of those rows: others are of a reset, or of the script that begins a life of a game."""
-    from speed import LATE
+    from plainrl_tools.peers import LATE
 
     algo, clock, stop, speeds = load(Path(job["file"])), Clock(job["device"]), [], []
     flags = job["flags"] | {"device": job["device"], "runs_dir": job["folder"]}

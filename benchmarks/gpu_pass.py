@@ -38,9 +38,7 @@ from typing import Literal
 
 import torch
 import tyro
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-from common import (  # noqa: E402
+from plainrl_tools.common import (
     ROOT,
     check,
     check_least,
@@ -51,7 +49,7 @@ from common import (  # noqa: E402
     read_json,
     writing,
 )
-from results import read_scalars  # noqa: E402
+from plainrl_tools.results import read_scalars
 
 CORES = num_cores()
 # Part: seconds that must be left for one of its cases to begin
@@ -218,7 +216,7 @@ def speed(file: Path, options: Options, end: float, **flags) -> dict:
 
 def peer(file: Path, options: Options, end: float, processes: bool, **flags) -> dict:
     """Stable-baselines3's class at the file's settings, as speed.py measures it."""
-    from speed import LATE, identical_case
+    from plainrl_tools.peers import LATE, identical_case
 
     args, algo = load(file).Args(**flags), PEERS[file.stem]
     settings = identical_case(args.env_id, algo, vars(args) | (LATE if algo == "DQN" else {}))

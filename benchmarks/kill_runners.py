@@ -18,9 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-from common import ROOT, writing  # noqa: E402
+from plainrl_tools.common import ROOT, writing
 
 DEATH = re.compile(r"step \d+: a runner died")
 

@@ -20,10 +20,8 @@ from pathlib import Path
 from statistics import median
 
 import tyro
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-from common import ROOT, check, writing  # noqa: E402
-from speed import machine, run, words_of  # noqa: E402
+from plainrl_tools.common import ROOT, check, writing
+from speed import machine, run, words_of
 
 THREADS = {"A2C": 0, "A2C, 1 thread": 1}  # of PyTorch; 0 is its own choice
 OWN_SPINS = "300000"  # libgomp's number, without OMP_WAIT_POLICY and with a core for each thread
@@ -39,7 +37,7 @@ WAYS = {  # short spins, batch
 class Args:
     repeats: int = 3  # rounds; round r runs every way once, with seed r
     steps: int = 20_000  # of a run: 11 to 15 seconds on two cores
-    output: Path = ROOT / "benchmarks/rollout_threads.csv"
+    output: Path = ROOT / "benchmarks/results/rollout_threads.csv"
 
 
 def measure(case: str, way: str, seed: int, steps: int) -> dict:

@@ -1,7 +1,7 @@
 """Steps per second over Ray's runners and over ranks, on environments that wait, and a model of the runners.
 
     PYTHONPATH=benchmarks python benchmarks/scaling.py   # --iterations 3: 19 minutes; needs requirements-cluster.txt
-    python benchmarks/scaling.py --table benchmarks/scaling.csv         # tables, model and figure from the file
+    python benchmarks/scaling.py --table benchmarks/results/scaling.csv         # tables, model and figure from the file
 
 A step of a waiting environment takes its milliseconds and no processor, so that two cores can hold sixteen runners. Of
 each iteration of ppo_continuous_ray.py but the first two: seconds in all, seconds in which the learner waits for
@@ -30,11 +30,9 @@ from statistics import median
 import gymnasium as gym
 import numpy as np
 import tyro
+from plainrl_tools.common import check, check_least, check_output, load, read_json, writing
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "scripts"))
-from common import check, check_least, check_output, load, read_json, writing  # noqa: E402
-
 STEPS = 32  # of each environment in a rollout
 EPISODE = 50  # steps
 CORES = 2  # of the machine that was measured
@@ -76,7 +74,7 @@ for wait in {ms for ms, _ in CONFIGURATIONS} if __name__ != "__main__" else ():
 
 @dataclass
 class Options:
-    output: Path = Path("benchmarks/scaling.csv")  # a line each configuration
+    output: Path = Path("benchmarks/results/scaling.csv")  # a line each configuration
     figure: Path = Path("docs/scaling.png")
     table: Path | None = None  # read these lines in place of measuring
     iterations: int = 5  # of each configuration that count

@@ -1,7 +1,7 @@
 """Minutes and steps that runs took to a return, and the figure of return over minutes.
 
-    python benchmarks/time_to_return.py runs/minutes --output benchmarks/time_to_return.csv
-    python benchmarks/time_to_return.py benchmarks/time_to_return.csv --figure docs/minutes.png
+    python benchmarks/time_to_return.py runs/minutes --output benchmarks/results/time_to_return.csv
+    python benchmarks/time_to_return.py benchmarks/results/time_to_return.csv --figure docs/minutes.png
 
 A run reaches a return when what it logged in its last 20,000 training steps has that mean, each point being the mean of
 the episodes that ended since the one before (a rollout of ours, a rollout or 1,000 steps of a peer); with many
@@ -14,36 +14,18 @@ that did not get there could have raised them. Tasks without a goal are left out
 
 import json
 import math
-import sys
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median, median_high
 
 import tyro
+from plainrl_tools import results
+from plainrl_tools.common import check, check_output, is_complete, read_json, writing
+from plainrl_tools.peers import GOALS, WINDOW, is_there, window_of
+from plainrl_tools.results import CLOCK, CURVE
+from plot import canvas, save
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-import results  # noqa: E402
-from common import check, check_output, is_complete, read_json, writing  # noqa: E402
-from plot import canvas, save  # noqa: E402
-from results import CLOCK, CURVE  # noqa: E402
-
-GOALS = {
-    "HalfCheetah-v5": 3000.0,
-    "BipedalWalker-v3": 250.0,
-    "LunarLanderContinuous-v3": 200.0,
-    "Pendulum-v1": -200.0,
-    "BreakoutNoFrameskip-v4": 30.0,
-    "PongNoFrameskip-v4": 18.0,
-}
-TIME_LIMITS = {  # steps of an episode
-    "HalfCheetah-v5": 1000,
-    "BipedalWalker-v3": 1600,
-    "LunarLanderContinuous-v3": 1000,
-    "Pendulum-v1": 200,
-}
-WINDOW = 20_000  # steps
-GAMES = 100_000  # the same of Atari: with 20,000 a single game of 258 points lifts 20 others over the goal
 FLOOR = {"Pendulum-v1": -600.0}  # the figure shows returns from here on
 SIDES = {  # exp_name: what the figure calls it, its colour
     "ppo_continuous": ("plainrl", "#0072B2"),
@@ -69,19 +51,6 @@ class Options:
     window: int = WINDOW  # steps, at least; of Atari's goals at least 100,000
     output: Path | None = None  # a CSV of every run and its curve, in long format
     figure: Path | None = None  # return over minutes
-
-
-def window_of(env_id: str, num_envs: int, least: int = WINDOW) -> int:
-    """Steps in which each of num_envs environments ends an episode; of Atari, about 130 games of Breakout."""
-    return max(least, num_envs * TIME_LIMITS[env_id] if env_id in TIME_LIMITS else GAMES)
-
-
-def is_there(goal: float, curve: list[tuple[int, float, float]], window: int) -> bool:
-    """Whether the last `window` steps of a curve have a mean return of at least goal. Its points are
-    (step, seconds, mean return of the episodes that ended since the point before)."""
-    last = curve[-1][0]
-    values = [value for step, _, value in curve if step > last - window]
-    return last >= window and mean(values) >= goal
 
 
 def time_to(goal: float, curve: list[tuple[int, float, float]], window: int):

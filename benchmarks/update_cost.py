@@ -7,7 +7,6 @@ counts: what disturbs a measurement can only make it longer. The table goes to s
 """
 
 import functools
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +16,8 @@ import numpy as np
 import torch
 import torch.nn as nn
 import tyro
+from plainrl_tools.common import ROOT, check, check_least, check_output, commit_of, load, writing
 from torch.distributions import Normal
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-from common import ROOT, check, check_least, check_output, commit_of, load, writing  # noqa: E402
 
 OBS_DIM, ACTION_DIM, ROLLOUT = 17, 6, 2048
 

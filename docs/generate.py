@@ -10,7 +10,8 @@ the definition of that name.
 
     python docs/generate.py --log runs/RUN_1 runs/RUN_2
 
-writes benchmarks/ppo_metrics.csv, the ranges of the metrics on the PPO page, from the TensorBoard logs of two runs.
+writes benchmarks/studies/continuous/results/ppo_metrics.csv, the ranges of the metrics on the PPO page,
+from the TensorBoard logs of two runs.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from statistics import median
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 CODE_LINK = re.compile(r"\[`([^`\n]+)`\]\(([\w./-]+\.py)#L\d+\)")
-METRICS = ROOT / "benchmarks/ppo_metrics.csv"
+METRICS = ROOT / "benchmarks/studies/continuous/results/ppo_metrics.csv"
 BINS = 50  # of a run's steps, for the ranges of its metrics
 
 
@@ -100,7 +101,7 @@ def readme_results(_) -> str:
 
 
 def ppo_results(_) -> str:
-    tasks = [row for row in read("benchmarks/curves/continuous_scores.csv")]
+    tasks = [row for row in read("benchmarks/studies/continuous/curves/continuous_scores.csv")]
     tasks = [row["env_id"] for row in tasks if row["exp_name"] == "ppo_continuous"]
     first = ["BipedalWalker-v3", "HalfCheetah-v5", "Walker2d-v5", "Hopper-v5", "Ant-v4"]
     sources = ["RL-Zoo", "Tianshou", "CleanRL"]
@@ -120,7 +121,7 @@ def millions(steps) -> str:
 
 
 def task_name(env_id: str) -> str:
-    return env_id.removesuffix("NoFrameskip-v4").replace("benchmarks.cartpole_pixels:", "")
+    return env_id.removesuffix("NoFrameskip-v4").replace("envs.cartpole_variants:", "")
 
 
 def scored(env_id: str, words: str, scores: str, exp_name: str, best: bool = False) -> list[str]:
@@ -227,7 +228,7 @@ def ppo_atari_results(_) -> str:
 
 
 def ppo_pixels_results(_) -> str:
-    tasks = ("envs:CartPolePixels-v0", "CartPole-v1", "benchmarks.cartpole_pixels:Skip4-v0")
+    tasks = ("envs:CartPolePixels-v0", "CartPole-v1", "envs.cartpole_variants:Skip4-v0")
     rows = [scored(task, "`ppo_pixels.py`", "pixels", "ppo_pixels") for task in tasks]
     return table(RESULTS, rows, 3)
 
@@ -247,7 +248,7 @@ def ppo_mistakes(_) -> str:
         ("observations not standardised", "--no-norm-obs", "raw-observations"),
     ]
     returns = {}
-    for row in read("benchmarks/symptoms.csv"):
+    for row in read("benchmarks/studies/ablations/results/symptoms.csv"):
         if row["metric"] == "eval_return_mean":
             returns.setdefault(row["exp_name"], []).append(float(row["value"]))
     rows = []
@@ -428,10 +429,10 @@ def ppo_flags(_) -> str:
 def off_policy_results(_) -> str:
     """SAC, TD3 and DDPG on Pendulum-v1, beside PPO after its own number of steps."""
     rows = []
-    scores = [*read("benchmarks/curves/off_policy_scores.csv")]
+    scores = [*read("benchmarks/studies/off_policy/curves/off_policy_scores.csv")]
     scores += [
         row
-        for row in read("benchmarks/curves/continuous_scores.csv")
+        for row in read("benchmarks/studies/continuous/curves/continuous_scores.csv")
         if (row["env_id"], row["exp_name"]) == ("Pendulum-v1", "ppo_continuous")
     ]
     steps = {"ppo_continuous": "1M"}
@@ -449,7 +450,7 @@ def off_policy_results(_) -> str:
 def off_policy_speed(_) -> str:
     """Steps per second of the rounds, and the median ratio to stable-baselines3 in the same round."""
     speeds = {}
-    for row in read("benchmarks/off_policy_speed.csv"):
+    for row in read("benchmarks/studies/off_policy/results/off_policy_speed.csv"):
         speeds.setdefault(row["implementation"], []).append(float(row["steps_per_second"]))
     peer = speeds["stable-baselines3, float32"]
     rows = []
@@ -486,7 +487,9 @@ def ppo_atari_flags(_) -> str:
 def ppo_metrics(text: str) -> str:
     """The table as it is, with new ranges in its last two columns."""
     values = {}
-    for row in read("benchmarks/ppo_metrics.csv") if METRICS.exists() else []:
+    for row in (
+        read("benchmarks/studies/continuous/results/ppo_metrics.csv") if METRICS.exists() else []
+    ):
         values.setdefault((row["env_id"], row["metric"]), []).append(float(row["value"]))
     lines = []
     for line in text.splitlines():

@@ -13,17 +13,14 @@ Each argument is a run folder. Its agent plays as in its evaluation, in an envir
 a way to render without a display: MUJOCO_GL=egl or MUJOCO_GL=osmesa.
 """
 
-import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
+import enjoy
 import tyro
 from PIL import Image
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-import enjoy  # noqa: E402
-from common import check  # noqa: E402
+from plainrl_tools.common import check
 
 # Left, top, right and bottom of what is shown of a frame, as shares of it
 AREAS = {"BipedalWalker-v3": (0, 0.28, 0.66, 0.94), "HalfCheetah-v5": (0, 0.3, 1, 0.97)}

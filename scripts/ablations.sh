@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
-# Ablations of PPO (docs/ablations.md) on Pendulum-v1 with the default flags: environments that are reset before each
-# rollout, minibatches without shuffling, and tanh squashing without the correction of the log-probability. Rollouts of
-# 8 environments x 256 steps have as many steps as the default 64 x 32, and are longer than an episode.
+# PPO on Pendulum-v1 with something changed. PARTS chooses among:
+#   ablations  environments that are reset before each rollout, minibatches without shuffling, and tanh squashing without
+#              the correction of the log-probability (docs/ablations.md). Rollouts of 8 environments x 256 steps have as
+#              many steps as the default 64 x 32, and are longer than an episode. (the default)
+#   symptoms   one badly chosen flag at a time: what its log looks like (docs/not-learning.md)
 set -euo pipefail
 cd "$(dirname "$0")/.."
-runs="${RUNS:-runs}"
-for name in reset_rollouts unshuffled uncorrected_squash; do
-  bash scripts/patched.sh "$name" "$runs/patched"
-done
+runs="${RUNS:-runs}" ppo="--scripts algos/ppo_continuous.py"
+flags="--total-timesteps ${STEPS:-400000} --device ${DEVICE:-auto}"
 
-lines() {
-  local run="--env-ids Pendulum-v1 --seeds ${SEEDS:-1-8}"
-  local flags="--total-timesteps ${STEPS:-400000} --device ${DEVICE:-auto}" long="--num-envs 8 --num-steps 256"
-  local ppo="--scripts algos/ppo_continuous.py" reset="--scripts '$runs/patched/reset_rollouts.py'"
+ablations() {
+  for name in reset_rollouts unshuffled uncorrected_squash; do
+    bash scripts/patched.sh "$name" "$runs/patched"
+  done
+  local run="--env-ids Pendulum-v1 --seeds ${SEEDS:-1-8}" long="--num-envs 8 --num-steps 256"
+  local reset="--scripts '$runs/patched/reset_rollouts.py'"
   echo "$ppo $run --tag short -- $flags"
   echo "$reset $run --tag short -- $flags"
   echo "$ppo $run --tag long -- $flags $long"
@@ -23,4 +25,23 @@ lines() {
   echo "--scripts algos/ppo_squashed.py $run --tag short --grid ent-coef=0,0.01,0.05 -- $flags"
   echo "--scripts '$runs/patched/uncorrected_squash.py' $run --tag short --grid ent-coef=0.01,0.05 -- $flags"
 }
-lines | python scripts/sweep.py --workers "${WORKERS:-0}" --runs-dir "$runs" "$@" --jobs -
+symptoms() {
+  while read -r tag changed; do
+    echo "$ppo --env-ids Pendulum-v1 --seeds ${SEEDS:-1-3} --tag $tag -- $flags $changed"
+  done <<CASES
+as-it-is
+large-learning-rate --learning-rate 0.01
+small-learning-rate --learning-rate 2.5e-5
+few-updates --num-minibatches 1 --update-epochs 1
+no-clip --clip-coef 10
+large-bonus --ent-coef 0.05
+narrow-start --init-std 0.02
+short-sight --gamma 0.5
+raw-rewards --no-norm-reward
+raw-observations --no-norm-obs
+limit-as-end --no-bootstrap-truncation
+CASES
+}
+
+jobs="$(set -e; for part in ${PARTS:-ablations}; do "$part"; done)"
+python scripts/sweep.py --workers "${WORKERS:-0}" --runs-dir "$runs" "$@" --jobs - <<< "$jobs"

@@ -1,8 +1,45 @@
 #!/usr/bin/env bash
-# PPO, DQN and A2C on three Atari games for 10M steps, with one thread per run. Each DQN run needs 7 GiB of memory.
+# The Atari runs of docs/atari.md. PARTS chooses among:
+#   long       PPO, DQN and A2C on three games, 10M steps; each DQN run needs 7 GiB of memory (the default)
+#   published  PPO, A2C and DQN of plainrl and of Stable-Baselines3 with the published settings, 500,000 steps, in
+#              float32; PPO without value clipping, which Stable-Baselines3 defines differently; A2C also with an epsilon
+#              of 1e-8; DQN with replay buffers of 100,000 steps
+#   mistakes   PPO on Pong without a mistake, and with each of three mistakes in a patched copy (docs/atari-leads.md)
+# TASKS=PongNoFrameskip-v4 SEEDS=1-3 PARTS=published scripts/atari.sh trains a part of them. PRECISION=bfloat16 changes
+# the precision of plainrl's published runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+runs="${RUNS:-runs}"
 
-python scripts/sweep.py --workers "${WORKERS:-0}" --device "${DEVICE:-auto}" --runs-dir "${RUNS:-runs}" \
-  --scripts algos/ppo_atari.py algos/dqn_atari.py algos/a2c_atari.py --seeds ${SEEDS:-1-3} \
-  --env-ids PongNoFrameskip-v4 BreakoutNoFrameskip-v4 BeamRiderNoFrameskip-v4 "$@" -- --total-timesteps "${STEPS:-10000000}" --torch-threads 1
+long() {
+  echo "--scripts algos/ppo_atari.py algos/dqn_atari.py algos/a2c_atari.py --seeds ${SEEDS:-1-3} --env-ids" \
+    "${TASKS:-PongNoFrameskip-v4 BreakoutNoFrameskip-v4 BeamRiderNoFrameskip-v4}" \
+    "-- --total-timesteps ${STEPS:-10000000} --torch-threads 1 --device ${DEVICE:-auto}"
+}
+published() {
+  local both="--env-ids ${TASKS:-BreakoutNoFrameskip-v4 PongNoFrameskip-v4}"
+  local gradient="$both --seeds ${SEEDS:-1-5} --scripts" values="$both --seeds ${DQN_SEEDS:-1-3} --scripts"
+  local flags="--total-timesteps ${STEPS:-500000} --torch-threads 1"
+  local replay="--buffer-size 100000" small="--rms-eps 1e-8"
+  local ours="--device ${DEVICE:-cpu} --precision ${PRECISION:-float32}" peer="benchmarks/peers/sb3_atari.py"
+  echo "$gradient algos/ppo_atari.py -- $flags $ours --no-clip-vloss"
+  echo "$gradient $peer --tag ppo -- $flags --algo PPO"
+  echo "$gradient algos/a2c_atari.py -- $flags $ours"
+  echo "$gradient $peer --tag a2c -- $flags --algo A2C"
+  echo "$gradient algos/a2c_atari.py --tag small-eps -- $flags $ours $small"
+  echo "$gradient $peer --tag a2c-small-eps -- $flags --algo A2C $small"
+  echo "$values algos/dqn_atari.py -- $flags $ours $replay"
+  echo "$values $peer --tag dqn -- $flags --algo DQN $replay"
+}
+mistakes() {
+  local copies=""
+  for name in done_cleared clip_around_return no_frame_skip; do
+    bash scripts/patched.sh "$name" "$runs/mistakes" # the experiment has the name of the copy
+    copies="$copies '$runs/mistakes/$name.py'"
+  done
+  echo "--scripts algos/ppo_atari.py $copies --env-ids PongNoFrameskip-v4 --seeds ${SEEDS:-1-3}" \
+    "-- --total-timesteps ${STEPS:-2500000} --torch-threads 1 --device ${DEVICE:-auto}"
+}
+
+jobs="$(set -e; for part in ${PARTS:-long}; do "$part"; done)"
+python scripts/sweep.py --workers "${WORKERS:-0}" --runs-dir "$runs" "$@" --jobs - <<< "$jobs"

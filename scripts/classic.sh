@@ -7,7 +7,7 @@ export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" # for envs:NAME
 seeds=${SEEDS:-21-30} # other seeds than 1 to 12, with which the defaults were chosen
 few=${SEEDS:-21-25}
 three=${SEEDS:-21-23}
-variant=benchmarks.cartpole_pixels
+variant=envs.cartpole_variants
 steps="${STEPS:+--total-timesteps $STEPS}" # without STEPS the default of the file
 first="--num-steps 64 --num-minibatches 2 --update-epochs 10 --activation SiLU --init-std 1 --norm-adv --vf-coef 0.5" # defaults of an older version
 

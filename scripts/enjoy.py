@@ -22,7 +22,15 @@ from tempfile import TemporaryDirectory
 from typing import Literal
 
 # Imported before the slow packages below, so that Ctrl-C during their import leaves no traceback.
-from common import ROOT, check, check_output, check_script, load, module_advice, one_line
+from plainrl_tools.common import (
+    ROOT,
+    check,
+    check_output,
+    check_script,
+    load,
+    module_advice,
+    one_line,
+)
 
 # isort: split
 import gymnasium as gym

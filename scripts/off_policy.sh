@@ -8,8 +8,8 @@ tasks=" ${TASKS:-Pendulum HalfCheetah Hopper long} "
 seeds=${SEEDS:-1-5}
 device="--device ${DEVICE:-auto}" # of plainrl; stable-baselines3 trains on the CPU
 ours="--scripts algos/sac_continuous.py --seeds $seeds"
-sb3="--scripts benchmarks/sb3_sac.py --seeds $seeds"
-td3="--scripts benchmarks/sb3_sac.py --tag td3 --seeds $seeds"
+sb3="--scripts benchmarks/peers/sb3_sac.py --seeds $seeds"
+td3="--scripts benchmarks/peers/sb3_sac.py --tag td3 --seeds $seeds"
 jobs=()
 if [[ $tasks == *" Pendulum "* ]]; then
   files="algos/sac_continuous.py algos/td3_continuous.py algos/ddpg_continuous.py"

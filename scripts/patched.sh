@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Make the patched copy of a file that a study runs: `scripts/patched.sh NAME FOLDER` applies benchmarks/patches/NAME.patch
-# to a copy of the file that the patch names, and writes it to FOLDER/NAME.py. It fails if the patch no longer applies.
+# Make the patched copy of a file that a study runs: `scripts/patched.sh NAME FOLDER` applies NAME.patch of
+# benchmarks/studies/*/patches/ to a copy of the file that the patch names, and writes it to FOLDER/NAME.py. It fails if
+# the patch no longer applies.
 set -euo pipefail
 root="$(cd "$(dirname "$0")/.." && pwd)"
-patch="benchmarks/patches/$1.patch"
+patch="$(cd "$root" && ls benchmarks/studies/*/patches/"$1.patch")"
 file="$(sed -n 's|^--- a/||p' "$root/$patch")"
 # The copy is outside of any repository: within one, git apply can silently skip a file.
 temporary="$(mktemp -d)"

@@ -33,11 +33,9 @@ from typing import Literal
 
 import numpy as np
 import tyro
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-import results  # noqa: E402
-from common import check, check_least, check_output, writing  # noqa: E402
-from compare import (  # noqa: E402
+from plainrl_tools import results
+from plainrl_tools.common import check, check_least, check_output, writing
+from plainrl_tools.compare import (
     aggregate,
     comparison_table,
     interval,
@@ -45,7 +43,7 @@ from compare import (  # noqa: E402
     score_table,
     write_tables,
 )
-from results import CLOCK, CURVE, EVALUATION, Row, curves_of, finals_of  # noqa: E402
+from plainrl_tools.results import CLOCK, CURVE, EVALUATION, Row, curves_of, finals_of
 
 WORDS = {CURVE: "training return", EVALUATION: "evaluation return", "sps": "steps per second"}
 WORDS |= {"eval_return_mean": "evaluation return", "mean": "mean", "iqm": "interquartile mean"}

@@ -27,12 +27,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import tyro
-from common import check, check_script, one_line
-from probing import CHECKS
-from probing.environments import in_this_process
-from probing.learned import AFTERWARDS
-from probing.subject import RETURNS, Skip, Subject, Unable, seed_everything
-from sweeping.plan import parse
+from plainrl_tools.common import check, check_script, one_line
+from plainrl_tools.probing import CHECKS
+from plainrl_tools.probing.environments import in_this_process
+from plainrl_tools.probing.learned import AFTERWARDS
+from plainrl_tools.probing.subject import RETURNS, Skip, Subject, Unable, seed_everything
+from plainrl_tools.sweeping.plan import parse
 
 VERDICTS = ("broken", "differs", "could not check", "passes")
 

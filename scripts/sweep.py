@@ -38,7 +38,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from common import (
+from plainrl_tools.common import (
     KEYS,
     check,
     check_least,
@@ -49,9 +49,9 @@ from common import (
     one_line,
     read_json,
 )
-from sweeping import clusters
-from sweeping.claims import Keeper, hold, is_held, release
-from sweeping.plan import TIMED_OUT, Job, Plan, expand, read_flags
+from plainrl_tools.sweeping import clusters
+from plainrl_tools.sweeping.claims import Keeper, hold, is_held, release
+from plainrl_tools.sweeping.plan import TIMED_OUT, Job, Plan, expand, read_flags
 from tqdm import tqdm
 
 # flags that do not change the result of a run

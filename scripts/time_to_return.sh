@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Wall-clock time to a return: plainrl, Stable-Baselines3 and, if it is installed, SBX. The other libraries run with the
 # settings of RL Zoo and with those of plainrl. CLEANRL="PYTHON FILE" adds CleanRL's own file (see
-# benchmarks/cleanrl_ppo.py). The runs are sorted by seed and task, so that all programs meet the same conditions, with one
+# benchmarks/peers/cleanrl_ppo.py). The runs are sorted by seed and task, so that all programs meet the same conditions, with one
 # process per core. A run of another program stops at the return, or after GIVE_UP minutes (4), which is several times
 # what plainrl needs. Use a separate folder:
 #   RUNS=runs/minutes scripts/time_to_return.sh && python benchmarks/time_to_return.py runs/minutes
@@ -20,13 +20,13 @@ lines() {
     for library in $peers; do
       stop="--until-goal ${GIVE_UP:-4} $short"
       for settings in zoo ours; do
-        echo "$run --scripts benchmarks/sb3_ppo.py --tag $library-$settings -- $flags --library $library --settings $settings $stop"
+        echo "$run --scripts benchmarks/peers/sb3_ppo.py --tag $library-$settings -- $flags --library $library --settings $settings $stop"
       done
     done
     if [ "${CLEANRL:-}" ]; then
       read -r python file <<< "$CLEANRL"
       flags="$flags --python $python --file $file --until-goal ${GIVE_UP:-4}"
-      echo "$run --scripts benchmarks/cleanrl_ppo.py -- $flags"
+      echo "$run --scripts benchmarks/peers/cleanrl_ppo.py -- $flags"
     fi
   done
 }

@@ -29,7 +29,7 @@ lines() {
     elif [ "$task" = HalfCheetah-v5 ]; then
       echo "$paper $run --beta-decay 0.5"
     elif [ "$task" = Walker2d-v5 ]; then
-      echo "--scripts benchmarks/sb3_trpo.py --env-ids $task --seeds $seeds -- --total-timesteps ${STEPS:-1000000}"
+      echo "--scripts benchmarks/peers/sb3_trpo.py --env-ids $task --seeds $seeds -- --total-timesteps ${STEPS:-1000000}"
     fi
   done
 }

@@ -35,15 +35,15 @@ from statistics import median
 from typing import Literal
 
 import sweep
-from common import ROOT, check, check_least, one_line
-from sweeping import claims, clusters, plan
+from plainrl_tools.common import ROOT, check, check_least, one_line
+from plainrl_tools.sweeping import claims, clusters, plan
 
 if find_spec("optuna") and find_spec("matplotlib"):  # otherwise main() asks to install them
     import optuna
     from optuna.trial import TrialState
-    from tuning import report
-    from tuning.progress import PARTS, advance, mean_returns, score_of
-    from tuning.space import flag_of, read_space, scales_of
+    from plainrl_tools.tuning import report
+    from plainrl_tools.tuning.progress import PARTS, advance, mean_returns, score_of
+    from plainrl_tools.tuning.space import flag_of, read_space, scales_of
 
 POLL = 1.0  # seconds between two checks of a run
 DECLARED = ("script", "env_ids", "space", "seeds", "scales", "statistic")  # fixed for a study
@@ -58,7 +58,9 @@ class Options:
     space: tuple[str, ...] = ()
     seeds: tuple[str, ...] = ("1-2",)  # seeds of every trial, such as 1-3 7
     scales: tuple[str, ...] = ()  # ENV_ID=LOW,HIGH: the returns that are normalised to 0 and to 1
-    normalise: Path = ROOT / "benchmarks/normalise.csv"  # CSV env_id,random,reference: more scales
+    normalise: Path = (
+        ROOT / "benchmarks/studies/tuning/normalise.csv"
+    )  # CSV env_id,random,reference: more scales
     statistic: Literal["mean", "iqm"] = "mean"  # over the runs of a trial
     study: Path = Path("study")  # folder of the study
     trials: int = 50  # number of trials of the whole study, including pruned and failed ones

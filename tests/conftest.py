@@ -211,7 +211,7 @@ def cheap(algo, monkeypatch) -> None:
 
 def without_ray(monkeypatch):
     """Runners in this process, in place of those in Ray's actors."""
-    from probing.actors import Actors
+    from plainrl_tools.probing.actors import Actors
 
     monkeypatch.setitem(sys.modules, "ray", Actors())
     return sys.modules["ray"]

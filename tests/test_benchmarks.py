@@ -30,7 +30,7 @@ def run(script, *flags, cwd) -> tuple[int, str, str]:
 
 
 def test_sb3_bad_input(tmp_path):
-    status, out, err = run("benchmarks/sb3_ppo.py", "--env-id", "Hopper-v5", cwd=tmp_path)
+    status, out, err = run("benchmarks/peers/sb3_ppo.py", "--env-id", "Hopper-v5", cwd=tmp_path)
     assert (status, out, list(tmp_path.iterdir())) == (2, "", [])
     assert err.startswith("sb3_ppo.py: --env-id Hopper-v5 has no tuned settings here")
 
@@ -137,7 +137,7 @@ def test_sb3_seeds(sb3_atari, monkeypatch, tmp_path):
     monkeypatch.setattr(stable_baselines3, "PPO", Model)
     monkeypatch.setattr(sb3_atari, "evaluate", evaluate)
     monkeypatch.setattr(sb3_ppo, "evaluate", evaluate)
-    monkeypatch.setattr(sys, "argv", [str(ROOT / "benchmarks/sb3_ppo.py")])
+    monkeypatch.setattr(sys, "argv", [str(ROOT / "benchmarks/peers/sb3_ppo.py")])
     for seed in (1, 2, 3):
         sb3_atari.train(sb3_atari.Args(seed=seed, runs_dir=str(tmp_path)))
         args = sb3_ppo.Args(seed=seed + 3, runs_dir=str(tmp_path))
@@ -610,7 +610,7 @@ def test_symptoms(tmp_path, capsys, monkeypatch):
     with pytest.raises(SystemExit):
         symptoms.main(tmp_path)
     assert "ppo_continuous-poor Pendulum-v1 2: more than one run" in capsys.readouterr().err
-    symptoms.main(ROOT / "benchmarks/symptoms.csv")
+    symptoms.main(ROOT / "benchmarks/studies/ablations/results/symptoms.csv")
     assert capsys.readouterr().out.strip() in (ROOT / "docs/not-learning.md").read_text()
 
 
@@ -641,9 +641,9 @@ def test_ablations(tmp_path, capsys, monkeypatch):
         ablations.main(tmp_path, tmp_path / "out.csv", tmp_path / "out.png")
     assert "has no runs of unshuffled-short" in capsys.readouterr().err
     assert (tmp_path / "out.csv").read_bytes() == before and not (tmp_path / "out.png").exists()
-    ablations.main(ROOT / "benchmarks/ablations.csv")
+    ablations.main(ROOT / "benchmarks/studies/ablations/results/ablations.csv")
     page = (ROOT / "docs/ablations.md").read_text()
-    rows = ablations.read_csv(ROOT / "benchmarks/ablations.csv")
+    rows = ablations.read_csv(ROOT / "benchmarks/studies/ablations/results/ablations.csv")
     finals = ablations.finals_of(rows, "eval_return_mean")
     scores = {name: np.mean(list(runs.values())) for (_, name), runs in finals.items()}
     ahead, p = [], []

@@ -27,7 +27,7 @@ from conftest import (
     script,
     tiny,
 )
-from probing.ranks import in_ranks
+from plainrl_tools.probing.ranks import in_ranks
 from test_files import without_docstring
 from toy_envs import Counter
 

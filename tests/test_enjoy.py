@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 import torch
 import toy_envs  # noqa: F401  (registers ShortBreakout-v4)
-from common import ROOT, load
 from conftest import OFF_POLICY
+from plainrl_tools.common import ROOT, load
 
 ALGO = ROOT / "algos" / "ppo_continuous.py"
 SEED = 77

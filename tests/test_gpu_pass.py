@@ -15,8 +15,8 @@ from torch.utils.tensorboard import SummaryWriter
 sys.path.append(str(ROOT / "benchmarks"))
 import gpu_jobs  # noqa: E402
 import gpu_pass  # noqa: E402
-import results  # noqa: E402
 import time_to_return  # noqa: E402
+from plainrl_tools import results  # noqa: E402
 
 
 def options(tmp_path, *parts: str, steps: int = 4096, **more) -> gpu_pass.Options:

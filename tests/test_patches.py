@@ -6,8 +6,8 @@ import shutil
 import subprocess
 
 import pytest
-from common import load
 from conftest import ROOT
+from plainrl_tools.common import load
 
 PATCHES = sorted((ROOT / "benchmarks" / "patches").glob("*.patch"))
 
@@ -66,8 +66,6 @@ def test_file_that_has_changed(elsewhere):
     file = elsewhere / "algos" / "ppo_atari.py"
     file.write_text(file.read_text().replace('game["frameskip"] = 4', "game.update(frameskip=4)"))
     done = patched("no_frame_skip", "runs", elsewhere)
-    words = (
-        "benchmarks/patches/no_frame_skip.patch does not apply to the current algos/ppo_atari.py"
-    )
+    words = "benchmarks/studies/atari/patches/no_frame_skip.patch does not apply to the current algos/ppo_atari.py"
     assert done.returncode == 1 and words in done.stderr
     assert not list((elsewhere / "runs").iterdir())

@@ -84,9 +84,9 @@ def test_network_for_any_size(pixels, shape):
 
 
 def test_variants_of_the_study():
-    """benchmarks/cartpole_pixels.py. Would break: a variant that is the original, or changes more than it says."""
+    """envs/cartpole_variants.py. Would break: a variant that is the original, or changes more than it says."""
     start = {
-        name: gym.make(f"benchmarks.cartpole_pixels:{name}-v0").unwrapped
+        name: gym.make(f"envs.cartpole_variants:{name}-v0").unwrapped
         for name in ("Line", "Whole", "Stack1")
     }
     first = {name: env.reset(seed=3)[0] for name, env in start.items()}
@@ -100,7 +100,7 @@ def test_variants_of_the_study():
     assert (first["Line"] != plain).any(axis=(0, 1)).sum() == 2  # columns
     paid = {"Skip1": 1, "Skip4": 4, "Skip4Line": 4, "Rendered4": 4, "Averaged4": 1}
     for name, reward in paid.items():
-        env, total, done = gym.make(f"benchmarks.cartpole_pixels:{name}-v0"), [], False
+        env, total, done = gym.make(f"envs.cartpole_variants:{name}-v0"), [], False
         env.reset(seed=3)
         while not done:
             _, paid_now, terminated, truncated, _ = env.step(len(total) % 2)

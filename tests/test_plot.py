@@ -20,12 +20,14 @@ from PIL import Image
 from torch.utils.tensorboard import SummaryWriter
 
 sys.path += str(ROOT / "scripts"), str(ROOT / "benchmarks")
-import compare  # noqa: E402
 import plot  # noqa: E402
-import results  # noqa: E402
 import time_to_return  # noqa: E402
-from common import load, writing  # noqa: E402
-from results import CLOCK, CURVE, EVALUATION, Row  # noqa: E402
+from plainrl_tools import (
+    compare,  # noqa: E402
+    results,  # noqa: E402
+)
+from plainrl_tools.common import load, writing  # noqa: E402
+from plainrl_tools.results import CLOCK, CURVE, EVALUATION, Row  # noqa: E402
 
 RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.csv"))
 SCORE = "eval_return_mean"
@@ -1096,7 +1098,10 @@ def test_one_algorithm_alone_has_several_colours():
 
 def test_tables_in_the_documentation():
     """Would break: a row typed by hand into a page, or left behind when the runs were done again."""
-    tables = [*(ROOT / "benchmarks" / "curves").glob("*.md"), ROOT / "benchmarks/rpo_study.md"]
+    tables = [
+        *(ROOT / "benchmarks" / "curves").glob("*.md"),
+        ROOT / "benchmarks/studies/rpo/tables.md",
+    ]
     rows = {line for file in tables for line in file.read_text().splitlines()}
     quoted = 0
     names = ("rpo", "rpo-more", "classic", "pixels", "atari", "atari-leads", "scale", "tuning")
@@ -1124,7 +1129,9 @@ def test_tables_of_augmentation():
     for env_id, file, seeds, mean, ends, _ in cells[0]:
         assert found.pop(("augmentation", env_id, file.strip("`"))) == [seeds, mean, ends]
     entropies = defaultdict(list)
-    for row in results.read_csv(ROOT / "benchmarks/results/augmentation_weight.csv"):
+    for row in results.read_csv(
+        ROOT / "benchmarks/studies/augmentation/results/augmentation_weight.csv"
+    ):
         if row.metric == "losses/entropy":
             entropies[row.exp_name].append(row.value)
     for what, mean, ends, entropy in cells[2]:
@@ -1133,14 +1140,16 @@ def test_tables_of_augmentation():
         assert score == ["3", mean, ends] and len(entropies[name]) == 3
         assert f"{min(entropies[name]):.1f} to {max(entropies[name]):.1f}" == entropy
     assert not found
-    runs = results.read_csv(ROOT / "benchmarks/results/augmentation.csv")
+    runs = results.read_csv(ROOT / "benchmarks/studies/augmentation/results/augmentation.csv")
     means = results.finals_of(runs, "train_return_last100")
     for task in ("WalkerWalk-v1", "PendulumSwingup-v1"):
         sides = ((task, name) for name in ("ppo_continuous", "rpo_continuous"))
         both = (np.mean([*means[side].values()]) for side in sides)
         words = "{:.0f} and {:.0f} in training after 1M".format(*both)
         assert words in (ROOT / "docs/rpo.md").read_text()
-    lines = (ROOT / "benchmarks/curves/augmentation.md").read_text().splitlines()
+    lines = (
+        (ROOT / "benchmarks/studies/augmentation/curves/augmentation.md").read_text().splitlines()
+    )
     for name, words in {
         "ppo_rad": "86 [-42, 199]",
         "ppo_drac": "178 [78, 287]",
@@ -1164,20 +1173,23 @@ def test_tables_of_results():
         return [dict(zip(head, row, strict=True)) for row in rows]
 
     published = table("docs/results.md", 3)
-    found = table("benchmarks/curves/continuous.md")
+    found = table("benchmarks/studies/continuous/curves/continuous.md")
     found = {row["env_id"]: row for row in found if row["exp_name"] == "ppo_continuous"}
     assert {row["task"] for row in published} == set(found)
     for row in published:
         run = found[row["task"]]
         assert row["ours: mean [95 %]"] == run["eval_return_mean: mean [95 %]"]
         assert row["least and most"] == run["worst and best run"]
-    found = {row["env_id"]: row for row in table("benchmarks/curves/mujoco_published.md")}
-    peers = table("benchmarks/curves/mujoco_published_sb3.md")
+    found = {
+        row["env_id"]: row
+        for row in table("benchmarks/studies/continuous/curves/mujoco_published.md")
+    }
+    peers = table("benchmarks/studies/continuous/curves/mujoco_published_sb3.md")
     peers = {row["env_id"]: row for row in peers}
     (flags,) = table("docs/results.md", 4)
     rows = {
         row["exp_name"]: row
-        for row in table("benchmarks/curves/continuous.md")
+        for row in table("benchmarks/studies/continuous/curves/continuous.md")
         if row["env_id"] == flags["task"]
     }
     assert flags["mean [95 %]"] == rows["ppo_continuous-horizon"]["eval_return_mean: mean [95 %]"]
@@ -1192,7 +1204,9 @@ def test_tables_of_results():
         assert peers[row["task"]]["seeds"] == "2"
         assert peers[row["task"]]["worst and best run"] == row["Stable-Baselines3, both runs"]
     mean, ends = "eval_return_mean: mean [95 %]", "worst and best run"
-    runs = table("benchmarks/curves/trust_region.md") + table("benchmarks/curves/fixed_scale.md")
+    runs = table("benchmarks/studies/trust_region/curves/trust_region.md") + table(
+        "benchmarks/curves/fixed_scale.md"
+    )
     found = {(row["env_id"], row["exp_name"]): row for row in runs}
     files = {"clip": "ppo_continuous", "penalty": "ppo_penalty", "trust region": "trpo_continuous"}
     for row in table("docs/trust-region.md"):
@@ -1214,7 +1228,7 @@ def test_tables_of_results():
         assert row["-200 or better"] == f"{sum(good)} of {len(good)}"
     assert not pendulum
     found = {row["exp_name"]: row for row in table("benchmarks/curves/penalty_pendulum.md")}
-    with (ROOT / "benchmarks/penalty_kl.csv").open() as stream:
+    with (ROOT / "benchmarks/studies/trust_region/results/penalty_kl.csv").open() as stream:
         updates = list(csv.DictReader(stream))
     for row in table("docs/trust-region.md", 4):
         name = re.search("[(]`(.*)`", row["the penalty, seeds 1 to 5"])[1]
@@ -1243,9 +1257,13 @@ def test_tables_of_results():
     small, halved = (medians[name, "HalfCheetah-v5"] for name in names[:2])
     assert f"a median of {small} against {halved}" in page
     assert not found
-    with (ROOT / "benchmarks/curves/trust_region_comparisons.csv").open() as stream:
+    with (
+        ROOT / "benchmarks/studies/trust_region/curves/trust_region_comparisons.csv"
+    ).open() as stream:
         pairs = list(csv.DictReader(stream))
-    with (ROOT / "benchmarks/curves/trpo_pendulum_comparisons.csv").open() as stream:
+    with (
+        ROOT / "benchmarks/studies/trust_region/curves/trpo_pendulum_comparisons.csv"
+    ).open() as stream:
         pairs += csv.DictReader(stream)
     said = {
         ("Pendulum-v1", "ppo_penalty", "ppo_continuous"): "the clip by {} {}",
@@ -1274,7 +1292,7 @@ def test_tables_of_results():
         assert min(ahead) > 0
         means.append(f"{np.mean(ahead):.0f}")
     assert "by {}, {} and {} on average".format(*means) in page
-    found = table("benchmarks/curves/curiosity.md")
+    found = table("benchmarks/studies/curiosity/curves/curiosity.md")
     found = {
         (row["env_id"], row["exp_name"]): row["eval_return_mean: mean [95 %]"] for row in found
     }
@@ -1292,7 +1310,7 @@ def test_tables_of_results():
         for row in table("benchmarks/curves/arm.md")
     }
     finals = results.finals_of(
-        results.read_csv(ROOT / "benchmarks/results/arm.csv"), "eval_return_mean"
+        results.read_csv(ROOT / "benchmarks/studies/curiosity/results/arm.csv"), "eval_return_mean"
     )
     named = {"PPO": "ppo_continuous", "RND without its bonus": "ppo_rnd-no-bonus"}
     named |= {
@@ -1318,7 +1336,7 @@ def test_cars_at_rest():
         for row in results.read_csv(ROOT / f"benchmarks/results/{name}.csv")
         if row.env_id == "MountainCarContinuous-v0"
     ]
-    table = (ROOT / "benchmarks/curves/curiosity_second.md").read_text()
+    table = (ROOT / "benchmarks/studies/curiosity/curves/curiosity_second.md").read_text()
     finals = defaultdict(dict)
     for row in rows:
         if row.metric == "eval_return_mean":
@@ -1357,7 +1375,7 @@ def test_what_a_mistake_changed():
     """Would break: a row of docs/curiosity.md's table of before and today that the runs do not give; "before" runs that
     are not those of the page's other tables; a significant difference that is not told."""
     page = (ROOT / "docs/curiosity.md").read_text()
-    file = ROOT / "benchmarks/results/curiosity_ends.csv"
+    file = ROOT / "benchmarks/studies/curiosity/results/curiosity_ends.csv"
     finals = results.finals_of(results.read_csv(file), "eval_return_mean")
     others = defaultdict(dict)
     for name in ("curiosity", "curiosity_second", "arm"):
@@ -1407,7 +1425,7 @@ def test_breakout_beside_stable_baselines3():
         found = [cell.strip() for cell in line.strip("|").split("|")]
         assert [cell for cell in found[1:] if cell] == cells
     assert len(scores) == 10
-    rows = list(results.read_csv(ROOT / "benchmarks/results/breakout_a2c_rate.csv"))
+    rows = list(results.read_csv(ROOT / "benchmarks/studies/atari/results/breakout_a2c_rate.csv"))
     lines = {"7e-4, falling": "published", "7e-4, constant": "constant-lr"}
     for rate, tag in (lines | {"0.0182, falling": "big-lr"}).items():
         drawn, trained = (
@@ -1444,7 +1462,8 @@ def test_breakout_beside_stable_baselines3():
     )
     assert both.format(*evaluations) in page
     curves = results.curves_of(
-        results.read_csv(ROOT / "benchmarks/results/breakout_published.csv"), results.CURVE
+        results.read_csv(ROOT / "benchmarks/studies/atari/results/breakout_published.csv"),
+        results.CURVE,
     )
     early = [
         [
@@ -1456,7 +1475,7 @@ def test_breakout_beside_stable_baselines3():
     ]
     words = "before 200,000 ours is ahead, {:.1f} to {:.1f}; before 300,000 no longer ({:.1f} to {:.1f})"
     assert words.format(*map(np.mean, early)) in page
-    fast = results.read_csv(ROOT / "benchmarks/results/breakout_fast.csv")
+    fast = results.read_csv(ROOT / "benchmarks/studies/atari/results/breakout_fast.csv")
     fast = results.curves_of(fast, results.CURVE)["BreakoutNoFrameskip-v4", "ppo_atari-fast"]
     early = [*early[0], *early[1]]
     for curve in fast.values():
@@ -1477,7 +1496,7 @@ def test_breakout_beside_stable_baselines3():
         f"DQN's three runs a side have {ours_trained:.1f} against {theirs_trained:.1f} in training"
     )
     assert f"{words}, and {ours:.1f} against {theirs:.1f} in evaluations" in page
-    wrappers = list(results.read_csv(ROOT / "benchmarks/atari_wrappers.csv"))
+    wrappers = list(results.read_csv(ROOT / "benchmarks/studies/atari/results/atari_wrappers.csv"))
     again = []
     for side in load(ROOT / "benchmarks" / "atari_wrappers.py").SIDES:
         mean, error = (
@@ -1489,7 +1508,7 @@ def test_breakout_beside_stable_baselines3():
         assert f"| in {side} | {' | '.join(cells)} | {again[-1]:.1f} |" in page
     words = f"on 120 other games ours has {again[0]:.1f}, in stable-baselines3's wrappers "
     assert f"{words}{again[1]:.1f} ([DQN]" in page
-    rows = list(results.read_csv(ROOT / "benchmarks/results/breakout_dqn.csv"))
+    rows = list(results.read_csv(ROOT / "benchmarks/studies/atari/results/breakout_dqn.csv"))
     spread = results.finals_of(rows, "eval_return_std")["BreakoutNoFrameskip-v4", "sb3_atari-dqn"]
     errors = [*error.values()], [value / 29**0.5 for value in spread.values()]
     words = "with errors of {:.1f} and {:.1f} by".format(*(np.hypot.reduce(e) / 3 for e in errors))
@@ -1506,7 +1525,7 @@ def test_breakout_beside_stable_baselines3():
     ahead, low, high = (-float(row[key]) for key in ("difference", "high", "low"))
     words = f"ahead by {ahead:.2f} with an interval from {low:.2f} to {high:.2f} (unpaired, p = "
     assert f"{words}{float(row['p']):.2f})" in page
-    rows = results.read_csv(ROOT / "benchmarks/results/breakout_published.csv")
+    rows = results.read_csv(ROOT / "benchmarks/studies/atari/results/breakout_published.csv")
     curves = results.curves_of(rows, results.CURVE)
     whole = [
         {seed: np.mean([value for _, value in curve]) for seed, curve in runs.items()}
@@ -1527,7 +1546,7 @@ def test_breakout_beside_stable_baselines3():
     words = f"{ahead:.2f} [{low:.2f}, {high:.2f}], p = {float(row['p']):.3f} ("
     words += f"{float(row['p_holm']):.3f} corrected), is in part the starts"
     assert f"evaluation's {words}" in page
-    rows = list(results.read_csv(ROOT / "benchmarks/results/breakout_a2c.csv"))
+    rows = list(results.read_csv(ROOT / "benchmarks/studies/atari/results/breakout_a2c.csv"))
     runs = results.finals_of(rows, "train_return_last100")
     both = (runs["BreakoutNoFrameskip-v4", side] for side in sides)
     row = compare.compare(*both, options(), same_program=False)
@@ -1542,7 +1561,7 @@ def test_breakout_beside_stable_baselines3():
     assert "Ours is ahead of it by {}, in training by {}.".format(*ahead) in page
     words = "(commit c9e20fe): {:.1f}, in training {:.1f}. Ours"
     assert words.format(*means(f"{sides[1]}-543k")) in page
-    rows = list(results.read_csv(ROOT / "benchmarks/results/pong_a2c.csv"))
+    rows = list(results.read_csv(ROOT / "benchmarks/studies/atari/results/pong_a2c.csv"))
     pong = results.finals_of(rows, "eval_return_mean")
     both = [pong["PongNoFrameskip-v4", side] for side in sides]
     row = compare.compare(*both, options(), same_program=False)
@@ -1604,7 +1623,7 @@ def test_first_table_of_atari():
             assert [row[0], *row[3:6]] == [env_id.split("No")[0], count, *means[:2]]
     runs = [scores["pong_published"][pong, side] for side in ("ppo_atari", "sb3_atari-ppo")]
     words = f"the same settings have {listed(runs[0])} there, stable-baselines3 {listed(runs[1])},"
-    rows = list(results.read_csv(ROOT / "benchmarks/results/pong_published.csv"))
+    rows = list(results.read_csv(ROOT / "benchmarks/studies/atari/results/pong_published.csv"))
     trained = results.finals_of(rows, "train_return_last100")
     means = [np.mean([*trained[pong, s].values()]) for s in ("ppo_atari", "sb3_atari-ppo")]
     words += " in training {:.1f} and {:.1f} (".format(*means)
@@ -1616,14 +1635,14 @@ def test_first_table_of_atari():
     assert words in " ".join(page.split()) and row["p"] > 0.05
     clock = [
         (row.step, row.value)
-        for row in results.read_csv(ROOT / "benchmarks/results/atari.csv")
+        for row in results.read_csv(ROOT / "benchmarks/studies/atari/results/atari.csv")
         if row[:2] == ("dqn_atari", breakout) and row.metric == results.CLOCK
     ]
     steps, seconds = np.subtract(clock[-1], next(x for x in clock if x[0] > 1_500_000))
     words = f"made {steps / seconds:.0f} over its last 210,000;"
     speeds = (ROOT / "docs/atari-speed.md").read_text()
     assert words in " ".join(speeds.split()) and round(steps, -4) == 210_000
-    rows = list(results.read_csv(ROOT / "benchmarks/results/basicmath.csv"))
+    rows = list(results.read_csv(ROOT / "benchmarks/studies/atari/results/basicmath.csv"))
     points = [
         results.finals_of(rows, metric)["ALE/BasicMath-v5", f"{algo}_atari"][1]
         for metric in ("train_return_last100", "eval_return_mean")
@@ -1700,7 +1719,7 @@ def listed(seeds: dict, form: str = ".1f") -> str:
 def test_fast_setting_of_pong():
     """Would break: returns or minutes of Pong's fast setting that its runs do not give; a command of another one."""
     page = " ".join((ROOT / "docs/atari.md").read_text().split())
-    rows = list(results.read_csv(ROOT / "benchmarks/results/pong_fast.csv"))
+    rows = list(results.read_csv(ROOT / "benchmarks/studies/atari/results/pong_fast.csv"))
     names = ("eval_return_mean", "eval_greedy_mean", "train_return_last100")
     game, fast, short = "PongNoFrameskip-v4", "ppo_atari-fast-pong-4m", "ppo_atari-fast-pong"
     words = "have {} by draws, {} greedily and {} in training"
@@ -1711,7 +1730,7 @@ def test_fast_setting_of_pong():
     scores = [listed(results.finals_of(rows, name)[game, steep]) for name in names]
     assert words.format(*scores) in page
     assert f"2.5M steps give {scores[0]}, greedily {scores[1]}. stable" in page
-    modes = list(results.read_csv(ROOT / "benchmarks/atari_modes.csv"))
+    modes = list(results.read_csv(ROOT / "benchmarks/studies/atari/results/atari_modes.csv"))
     ways = load(ROOT / "benchmarks" / "atari_modes.py").WAYS
     there = [listed(results.finals_of(modes, ways[k])[game, steep]) for k in (0, 3, 5)]
     other = "On 30 other starts they have {} by draws, {} greedily, and {} by the likeliest action"
@@ -1733,7 +1752,7 @@ def test_fast_setting_of_pong():
         for name in ("eval/greedy_return", "eval/episodic_return")
     ]  # fmt: skip
     assert f"greedy play has {listed(half[0])} where draws have {listed(half[1])};" in page
-    runs = time_to_return.read_csv(ROOT / "benchmarks/time_to_return_pong.csv")
+    runs = time_to_return.read_csv(ROOT / "benchmarks/results/time_to_return_pong.csv")
     sides = {"ours, fast setting": fast, "ours, the rate falling within 2.5M steps": short}
     for line in lines_over_minutes(runs, sides | PEERS):
         assert line in page
@@ -1755,11 +1774,13 @@ def test_fast_setting_of_pong():
     assert f"It needs {published['steps'] / 1e6:.1f} million steps, ours {steps}." in page
     other = [
         run
-        for run in time_to_return.read_csv(ROOT / "benchmarks/time_to_return_atari.csv")
+        for run in time_to_return.read_csv(ROOT / "benchmarks/results/time_to_return_atari.csv")
         if run["exp_name"] == published["exp_name"]
     ]
     paces = [f"{run['steps'] / run['minutes'] / 60:.0f}" for run in (published, *other)]
-    published_rows = results.read_csv(ROOT / "benchmarks/results/breakout_published.csv")
+    published_rows = results.read_csv(
+        ROOT / "benchmarks/studies/atari/results/breakout_published.csv"
+    )
     shorter = results.finals_of(published_rows, "sps")["BreakoutNoFrameskip-v4", "sb3_atari-ppo"]
     least, most = min(shorter.values()), max(shorter.values())
     words = f"made {paces[1]} steps/s in the run of {other[0]['minutes']:.0f} minutes, {least:.0f}"
@@ -1772,7 +1793,7 @@ def test_fast_setting_of_pong():
             if (row["exp_name"], row["metric"]) == ("PPO sb3-1-thread", "sps")
         ]
     assert f"nothing else running, {np.median(rounds):.0f} in the [table" in page
-    rows = list(results.read_csv(ROOT / "benchmarks/results/atari.csv"))
+    rows = list(results.read_csv(ROOT / "benchmarks/studies/atari/results/atari.csv"))
     key = game, published["exp_name"]
     peer = [results.finals_of(rows, name)[key][1] for name in (names[2], names[0])]
     assert "with {:.1f} in training and {:.1f} in 30 games by draws.".format(*peer) in page
@@ -1786,7 +1807,7 @@ def test_fast_setting_of_pong():
         **flags
     )
     assert flags["learning_rate"] == 5e-4 and not flags["clip_vloss"]
-    script = (ROOT / "scripts/atari_minutes.sh").read_text()
+    script = (ROOT / "scripts/time_to_return_atari.sh").read_text()
     assert (
         spelt in page and spelt in script and "tag=fast-pong-4m steps=${STEPS:-4000000}" in script
     )
@@ -1796,7 +1817,7 @@ def test_draws_of_pong():
     """Would break: a row of docs/atari-leads.md's tables of Pong that the runs do not give."""
     page = (ROOT / "docs/atari-leads.md").read_text()
     game, fast = "PongNoFrameskip-v4", "ppo_atari-fast-pong-4m"
-    modes = list(results.read_csv(ROOT / "benchmarks/atari_modes.csv"))
+    modes = list(results.read_csv(ROOT / "benchmarks/studies/atari/results/atari_modes.csv"))
     ways = load(ROOT / "benchmarks" / "atari_modes.py").WAYS
     for seed in (1, 2, 3):
         values = [results.finals_of(modes, way)[game, fast][seed] for way in ways]
@@ -1811,8 +1832,8 @@ def test_draws_of_pong():
     assert words in " ".join((ROOT / "docs/atari.md").read_text().split())
     assert all(value > first[seed] for seed, value in alone.items())
     assert max(abs(value - second[seed]) for seed, value in likeliest.items()) < 0.35
-    rows = list(results.read_csv(ROOT / "benchmarks/results/pong_fast.csv"))
-    rows += results.read_csv(ROOT / "benchmarks/results/pong_bonus.csv")
+    rows = list(results.read_csv(ROOT / "benchmarks/studies/atari/results/pong_fast.csv"))
+    rows += results.read_csv(ROOT / "benchmarks/studies/atari/results/pong_bonus.csv")
     lines = {"at 4M steps": fast, "500,000 more, bonus 0.01": f"{fast}-ent-coef=0.01"}
     lines |= {"500,000 more, no bonus": f"{fast}-ent-coef=0.0"}
     for label, name in lines.items():
@@ -1828,7 +1849,7 @@ def test_fast_setting_of_atari():
     """Would break: returns or minutes in docs/atari.md that the runs do not give; a command of another setting than
     the one that was measured."""
     page = " ".join((ROOT / "docs/atari.md").read_text().split())
-    rows = list(results.read_csv(ROOT / "benchmarks/results/breakout_fast.csv"))
+    rows = list(results.read_csv(ROOT / "benchmarks/studies/atari/results/breakout_fast.csv"))
     names = ("eval_return_mean", "eval_greedy_mean", "train_return_last100")
     scores = [
         results.finals_of(rows, name)["BreakoutNoFrameskip-v4", "ppo_atari-fast"] for name in names
@@ -1838,7 +1859,7 @@ def test_fast_setting_of_atari():
     )
     assert f"the three have {draws} by draws and {greedy} greedily with 1 %" in page
     assert f"(30 games each; in training {training})" in page
-    longer = list(results.read_csv(ROOT / "benchmarks/results/breakout_fast_2m.csv"))
+    longer = list(results.read_csv(ROOT / "benchmarks/studies/atari/results/breakout_fast_2m.csv"))
     side = "BreakoutNoFrameskip-v4", "ppo_atari-fast-2m"
     ends = [results.finals_of(longer, name)[side][1] for name in names]
     words = "{:.1f} by draws, {:.1f} greedily and {:.1f} in training".format(*ends)
@@ -1848,7 +1869,7 @@ def test_fast_setting_of_atari():
     words = f"it has {np.mean([*scores[0].values()]):.1f} after 1M, and {ends[0]:.1f} after 2M (one"
     assert words in page
     minutes = defaultdict(list)
-    runs = time_to_return.read_csv(ROOT / "benchmarks/time_to_return_atari.csv")
+    runs = time_to_return.read_csv(ROOT / "benchmarks/results/time_to_return_atari.csv")
     for run in runs:
         minutes[run["exp_name"]].append(run["minutes"])
     sides = ("ppo_atari-fast", *PEERS.values())
@@ -1876,7 +1897,7 @@ def test_fast_setting_of_atari():
     assert f"{words}fast one it ends at {end:.0f} after {fast:.0f} (one seed each)." in page
     assert last > 970_000 and not peer["reached"]
     atari = defaultdict(dict)
-    for row in results.read_csv(ROOT / "benchmarks/results/atari.csv"):
+    for row in results.read_csv(ROOT / "benchmarks/studies/atari/results/atari.csv"):
         if row[:2] == ("dqn_atari", "BreakoutNoFrameskip-v4"):
             atari[row.step][row.metric] = row.value
     points = [(step, point) for step, point in sorted(atari.items()) if results.CURVE in point]
@@ -1898,7 +1919,7 @@ def test_fast_setting_of_atari():
     spelt = "--update-epochs {update_epochs} --num-minibatches {num_minibatches} --learning-rate"
     spelt = f"{spelt} 5e-4 --no-clip-vloss".format(**flags)
     assert flags["learning_rate"] == 5e-4 and not flags["clip_vloss"]
-    assert spelt in page and spelt in (ROOT / "scripts/atari_minutes.sh").read_text()
+    assert spelt in page and spelt in (ROOT / "scripts/time_to_return_atari.sh").read_text()
 
 
 def test_speed_of_atari():
@@ -1922,7 +1943,7 @@ def test_speed_of_atari():
     assert words.format(*ratios[::2]) in head
     assert "With both in float32 it is {}, {} and {}.".format(*ratios[1::2]) in head
     threads = load(ROOT / "benchmarks" / "rollout_threads.py")
-    with (ROOT / "benchmarks/rollout_threads.csv").open() as file:
+    with (ROOT / "benchmarks/results/rollout_threads.csv").open() as file:
         rows = [row | {"sps": float(row["sps"])} for row in csv.DictReader(file)]
     lines = threads.table(rows)[2:]
     assert len(lines) == len(threads.THREADS) and all(f"{line}\n" in page for line in lines)
@@ -1961,7 +1982,7 @@ def test_when_the_arm_is_learned():
 
 def test_failures_with_silu():
     """Would break: a count or a p of docs/classic.md that the runs do not give."""
-    rows = results.read_csv(ROOT / "benchmarks/results/classic.csv")
+    rows = results.read_csv(ROOT / "benchmarks/studies/classic/results/classic.csv")
     finals = results.finals_of(list(rows), "eval_return_mean")
     names = ("ppo-activation=SiLU", "ppo", "ppo-no-norm-obs", "ppo-activation=SiLU-no-norm-obs")
     failed = [[x < -400 for x in finals["Acrobot-v1", name].values()] for name in names]
@@ -1992,7 +2013,7 @@ def test_low_starts_of_cars_at_rest():
 def test_falls_and_late_finders():
     """Would break: a run that falls, or finds the arm's cylinder late, and is not counted; an episode at the top."""
     falls, last = defaultdict(dict), {}
-    for row in results.read_csv(ROOT / "benchmarks/results/trust_region.csv"):
+    for row in results.read_csv(ROOT / "benchmarks/studies/trust_region/results/trust_region.csv"):
         seeds = falls[row.exp_name] if row.env_id == "Pendulum-v1" else {}
         if row.metric == results.CURVE and row.exp_name == "trpo_continuous":
             last[row.env_id, row.seed] = row.value
@@ -2025,7 +2046,7 @@ def test_falls_and_late_finders():
     assert max(others) == latest["ppo_rnd-no-bonus", 5] < late[0]
     assert f"the latest after {round(max(others), -3):,}: a run of RND without its bonus" in page
     found = defaultdict(list)
-    for row in results.read_csv(ROOT / "benchmarks/results/augmentation.csv"):
+    for row in results.read_csv(ROOT / "benchmarks/studies/augmentation/results/augmentation.csv"):
         if row.env_id == "PendulumSwingup-v1" and row.metric[12:] in ("min", "median", "mean"):
             found[row.metric[12:], row.exp_name == "ppo_drac"].append(row.value)
     words = (

@@ -17,8 +17,8 @@ import torch
 import tyro
 from ale_py import AtariVectorEnv
 from conftest import OFF_POLICY, ROOT, command_line, script
-from probing import environments, learned, run
-from probing.subject import peak
+from plainrl_tools.probing import environments, learned, run
+from plainrl_tools.probing.subject import peak
 
 PROBE = ROOT / "scripts" / "probe.py"
 

@@ -16,7 +16,7 @@ import ray
 import torch
 import toy_envs
 from conftest import equal, load, read_checkpoint, run_folder, scalars, spy, tiny, without_ray
-from probing.actors import Died
+from plainrl_tools.probing.actors import Died
 from ray.cluster_utils import Cluster
 from toy_envs import Counter
 

@@ -1,4 +1,4 @@
-"""benchmarks/rpo_study.py: its cells are those that scripts/rpo_study.sh trains, its corrections those planned."""
+"""benchmarks/studies/rpo/analyse.py: its cells are those that scripts/rpo.sh trains, its corrections those planned."""
 
 import itertools
 import os
@@ -12,9 +12,9 @@ from conftest import ROOT
 
 sys.path.append(str(ROOT / "benchmarks"))
 sys.path.append(str(ROOT / "scripts"))
-import results  # noqa: E402
 import rpo_study  # noqa: E402
-from compare import MANY, short  # noqa: E402
+from plainrl_tools import results  # noqa: E402
+from plainrl_tools.compare import MANY, short  # noqa: E402
 
 NAMES = ("rpo_tasks", "rpo_paper", "rpo_robust")
 RUNS = [ROOT / f"benchmarks/results/{name}.csv" for name in NAMES]
@@ -35,7 +35,7 @@ def rows_of(scores: dict[str, list[float]]) -> list:
 
 def test_cells_are_trained(tmp_path):
     """Would break: a cell of the page that no run of the study has, and so never a number."""
-    line = ["bash", ROOT / "scripts/rpo_study.sh", "--dry-run"]
+    line = ["bash", ROOT / "scripts/rpo.sh", "--dry-run"]
     search = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     variables = os.environ | {"RUNS": str(tmp_path), "SEEDS": "1", "PATH": search}
     variables["PARTS"] = (
@@ -138,7 +138,7 @@ def test_published_tables(capsys, monkeypatch):
     """Would break: a table of docs/rpo.md that its CSV files do not give."""
     monkeypatch.setattr("sys.argv", ["rpo_study.py", *map(str, RUNS)])
     rpo_study.main()
-    assert capsys.readouterr().out == (ROOT / "benchmarks/rpo_study.md").read_text()
+    assert capsys.readouterr().out == (ROOT / "benchmarks/studies/rpo/tables.md").read_text()
 
 
 def test_other_tasks(capsys):
@@ -302,9 +302,12 @@ def test_bonus_of_the_page():
 
 def test_later_of_the_page():
     """Would break: a figure of docs/rpo.md's runs of 8M steps, or of what was predicted, that they do not give."""
-    pages = [(ROOT / file).read_text() for file in ("docs/rpo.md", "benchmarks/rpo_predictions.md")]
+    pages = [
+        (ROOT / file).read_text()
+        for file in ("docs/rpo.md", "benchmarks/studies/rpo/predictions.md")
+    ]
     page, predictions = (" ".join(page.split()) for page in pages)
-    rows = list(results.read_csv(ROOT / "benchmarks/results/rpo_later.csv"))
+    rows = list(results.read_csv(ROOT / "benchmarks/studies/rpo/results/rpo_later.csv"))
     keys = [("BipedalWalker-v3", f"{file}_continuous-8M") for file in ("ppo", "rpo")]
     names = ("train_return_last100", "eval_return_mean", results.ENTROPY)
     found = [[results.finals_of(rows, name)[key] for key in keys] for name in names]
@@ -359,7 +362,7 @@ def test_table_of_walkers():
     page = (ROOT / "docs/rpo-more.md").read_text()
     lines, differences = rpo_study.walkers(rpo_study.rows_of(RUNS))
     assert len(lines) == 5
-    older = (ROOT / "benchmarks/curves/rpo_walk.md").read_text()
+    older = (ROOT / "benchmarks/studies/rpo/curves/rpo_walk.md").read_text()
     known = {line["difference [95 %]"] for line in differences}
     known |= set(re.findall(r"-?[\d.]+ \[-?[\d.]+, -?[\d.]+\]", older))
     known = {tuple(f"{float(x):.0f}" for x in re.findall(r"-?[\d.]+", words)) for words in known}
@@ -401,7 +404,10 @@ def test_table_of_walkers():
 def test_differences_of_the_page():
     """Would break: an interval or a p in the sentences of docs/rpo.md that no table of its runs has, in either
     direction and to the sentence's digits."""
-    tables = [*(ROOT / "benchmarks/curves").glob("rpo_*.md"), ROOT / "benchmarks/rpo_study.md"]
+    tables = [
+        *(ROOT / "benchmarks/curves").glob("rpo_*.md"),
+        ROOT / "benchmarks/studies/rpo/tables.md",
+    ]
     number = r"-?[\d.]+"
     triples, ps = set(), {"1"}
     for table in tables:
@@ -496,7 +502,10 @@ def test_first_screen_and_settings():
 
 def test_words_of_the_page():
     """Would break: a step or a return in the sentences of docs/rpo.md that the runs do not give."""
-    pages = [(ROOT / file).read_text() for file in ("docs/rpo.md", "benchmarks/rpo_predictions.md")]
+    pages = [
+        (ROOT / file).read_text()
+        for file in ("docs/rpo.md", "benchmarks/studies/rpo/predictions.md")
+    ]
     page = re.sub(r"\s+", " ", " ".join(pages))
     rows = rpo_study.rows_of(RUNS)
     curves = results.curves_of(rows, results.CURVE)

@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 import torch
 import toy_envs
-from common import commit_of
 from conftest import (
     ATARI,
     CONTINUOUS,
@@ -43,6 +42,7 @@ from conftest import (
     toy,
     value_loss,
 )
+from plainrl_tools.common import commit_of
 
 CHARTS = {"charts/episodic_return", "charts/episodic_length", "charts/SPS", "eval/episodic_return"}
 PPO = {"policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac", "explained_variance"}

@@ -96,7 +96,7 @@ def test_old_table_stays(tmp_path, monkeypatch, capsys):
 
 
 def test_published_tables(tmp_path, capsys):
-    """Would break: a figure of docs/scale.md that benchmarks/scaling.csv does not give."""
+    """Would break: a figure of docs/scale.md that benchmarks/results/scaling.csv does not give."""
     table = ROOT / "benchmarks" / "scaling.csv"
     scaling.main(scaling.Options(figure=tmp_path / "scaling.png", table=table))
     out = capsys.readouterr().out

@@ -24,9 +24,9 @@ import torch
 from conftest import ALGOS, ROOT, load
 
 sys.path.insert(0, str(ROOT / "scripts"))
-import results  # noqa: E402
 import sweep  # noqa: E402
-from sweeping import claims, clusters, plan  # noqa: E402
+from plainrl_tools import results  # noqa: E402
+from plainrl_tools.sweeping import claims, clusters, plan  # noqa: E402
 
 FAKE = """
 import json, os, shutil, signal, sys, time

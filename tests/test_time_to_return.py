@@ -229,7 +229,7 @@ def test_published_tables(capsys):
 def test_pace_of_the_page():
     """Would break: steps a second in docs/results.md that the runs over minutes do not give."""
     pace = defaultdict(list)
-    for run in time_to_return.read_csv(ROOT / "benchmarks/time_to_return.csv"):
+    for run in time_to_return.read_csv(ROOT / "benchmarks/results/time_to_return.csv"):
         step, seconds, _ = run["curve"][-1]
         pace[run["env_id"], run["exp_name"]].append(step / seconds)
     sides = ("ppo_continuous", "sb3_ppo-sb3-ours")

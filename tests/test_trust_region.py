@@ -8,8 +8,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from common import load as load_path
 from conftest import ROOT, equal, load, read_checkpoint, run_folder, scalars, spy, tiny
+from plainrl_tools.common import load as load_path
 from sb3_contrib import TRPO
 from stable_baselines3.common.logger import configure
 from test_loss import Idle

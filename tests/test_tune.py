@@ -23,11 +23,11 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import TrialState, create_trial
 
 sys.path.insert(0, str(ROOT / "scripts"))
-import results  # noqa: E402
 import sweep  # noqa: E402
 import tune  # noqa: E402
-from sweeping import plan  # noqa: E402
-from tuning import progress, report, space  # noqa: E402
+from plainrl_tools import results  # noqa: E402
+from plainrl_tools.sweeping import plan  # noqa: E402
+from plainrl_tools.tuning import progress, report, space  # noqa: E402
 
 FAKE = r"""
 import json, os, random, shutil, signal, struct, sys, time

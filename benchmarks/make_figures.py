@@ -1,0 +1,145 @@
+"""The figures of README and of the PPO page, from the CSV files in benchmarks/: python benchmarks/make_figures.py
+
+Each is written as PNG and as SVG. One colour means one implementation, on every page.
+"""
+
+import csv
+from pathlib import Path
+from statistics import median
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import time_to_return
+from matplotlib.lines import Line2D
+from plainrl_tools import results
+
+ROOT = Path(__file__).resolve().parents[1]
+COLORS = {
+    "plainrl": "#0072B2",
+    "SB3": "#D55E00",
+    "SBX": "#009E73",
+    "CleanRL": "#7F7F7F",
+}
+STYLE = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 9.5,
+    "axes.titleweight": "bold",
+    "svg.hashsalt": "plainrl",  # the same SVG every time
+}
+ROWS = [  # file, exp_name, implementation, label; None leaves a gap
+    ("time_to_return.csv", "ppo_continuous", "plainrl", "plainrl"),
+    ("time_to_return.csv", "sb3_ppo-sb3-ours", "SB3", "SB3, same hyperparameters"),
+    ("time_to_return.csv", "sb3_ppo-sb3-zoo", "SB3", "SB3, tuned by RL-Zoo"),
+    None,
+    ("time_to_return_peers.csv", "ppo_continuous", "plainrl", "plainrl"),
+    ("time_to_return_peers.csv", "sb3_ppo-sbx-ours", "SBX", "SBX, same hyperparameters"),
+    ("time_to_return_peers.csv", "sb3_ppo-sbx-zoo", "SBX", "SBX, tuned by RL-Zoo"),
+    ("time_to_return_peers.csv", "cleanrl_ppo", "CleanRL", "CleanRL, its defaults"),
+]
+TASKS = {
+    "BipedalWalker-v3": "BipedalWalker-v3, return 250",
+    "HalfCheetah-v5": "HalfCheetah-v5, return 3,000",
+    "LunarLanderContinuous-v3": "LunarLanderContinuous-v3, return 200",
+    "Pendulum-v1": "Pendulum-v1, return -200",
+}
+
+
+def save(figure, name: str) -> None:
+    for ending in ("png", "svg"):
+        metadata = {"Date": None} if ending == "svg" else {"Software": None}
+        figure.savefig(ROOT / f"docs/{name}.{ending}", dpi=170, metadata=metadata)
+    plt.close(figure)
+    print(f"docs/{name}.png, docs/{name}.svg")
+
+
+def draw_time_to_threshold() -> None:
+    """A dot for each run that reached the threshold, an arrow for one that was stopped before."""
+    runs = {}
+    for file in {row[0] for row in ROWS if row}:
+        for run in time_to_return.read_csv(ROOT / "benchmarks/results" / file):
+            runs.setdefault((file, run["exp_name"], run["env_id"]), []).append(run)
+    figure, axes = plt.subplots(2, 2, figsize=(8.6, 5.4), sharex=True, sharey=True)
+    for axis, (env_id, title) in zip(axes.flat, TASKS.items()):
+        for y, row in enumerate(ROWS):
+            if row is None:
+                axis.axhline(y, color="0.85", lw=0.8)
+                continue
+            file, exp_name, implementation, _ = row
+            color = COLORS[implementation]
+            group = runs[file, exp_name, env_id]
+            for run in group:
+                marker = "o" if run["reached"] else ">"
+                face = color if run["reached"] else "white"
+                look = {"ms": 5.5, "mfc": face, "mec": color, "alpha": 0.75, "mew": 1}
+                axis.plot(run["minutes"], y, marker, zorder=3, clip_on=False, **look)
+            middle = median(run["minutes"] for run in group)
+            axis.plot([middle, middle], [y - 0.34, y + 0.34], color=color, lw=2.2, zorder=2)
+        axis.set_title(title, loc="left")
+        axis.set(xlim=(0, 4.3), ylim=(len(ROWS) - 0.4, -0.6))
+        axis.set_yticks([y for y, row in enumerate(ROWS) if row], [row[3] for row in ROWS if row])
+        axis.tick_params(axis="y", length=0)
+        axis.grid(axis="x", color="0.92", lw=0.8)
+        axis.set_axisbelow(True)
+    for axis in axes[1]:
+        axis.set_xlabel("wall-clock minutes until the threshold")
+    marks = [
+        Line2D([], [], marker="o", ls="", color="0.3", ms=5.5),
+        Line2D([], [], marker=">", ls="", color="0.3", mfc="white", ms=5.5),
+        Line2D([], [], color="0.3", lw=2.2),
+    ]
+    words = ["a run", "a run stopped before the threshold", "median (a lower bound if on an arrow)"]
+    figure.legend(marks, words, loc="upper center", ncols=3, frameon=False)
+    figure.tight_layout(rect=(0, 0, 1, 0.95))
+    save(figure, "time_to_threshold")
+
+
+def draw_learning_curves() -> None:
+    """Training returns of PPO's default flags, a line for each run, and what others publish."""
+    tasks = ["BipedalWalker-v3", "HalfCheetah-v5", "Walker2d-v5"]
+    tasks += ["Hopper-v5", "Ant-v4", "LunarLanderContinuous-v3"]
+    with open(ROOT / "benchmarks/published.csv", newline="") as file:
+        published = list(csv.DictReader(file))
+    curves = {}
+    for row in results.read_csv(ROOT / "benchmarks/studies/continuous/results/continuous.csv"):
+        if row.exp_name == "ppo_continuous" and row.metric == "charts/episodic_return":
+            curves.setdefault((row.env_id, row.seed), []).append((row.step, row.value))
+    figure, axes = plt.subplots(2, 3, figsize=(8.6, 4.8))
+    for axis, env_id in zip(axes.flat, tasks):
+        rows = [row for row in published if row["env_id"] == env_id]
+        best = max(rows, key=lambda row: float(row["mean"]))
+        value, million = float(best["mean"]), float(best["steps"]) / 1e6
+        source = best["source"] if million == 1 else f"{best['source']} ({million:g}M steps)"
+        for (task, _), points in curves.items():
+            if task == env_id:
+                steps, returns = zip(*sorted(points))
+                axis.plot(
+                    [x / 1e6 for x in steps], returns, color=COLORS["plainrl"], lw=1, alpha=0.8
+                )
+        axis.axhline(value, color="0.35", lw=1, ls=(0, (4, 3)))
+        axis.annotate(
+            source,
+            (0, value),
+            xytext=(3, 3),
+            textcoords="offset points",
+            color="0.25",
+            fontsize=8,
+        )
+        axis.set_title(env_id, loc="left")
+        axis.set_xlim(0, 1)
+    for axis in axes[:, 0]:
+        axis.set_ylabel("training return")
+    for axis in axes[1]:
+        axis.set_xlabel("million steps")
+    figure.tight_layout()
+    save(figure, "ppo_curves")
+
+
+if __name__ == "__main__":
+    plt.rcParams.update(STYLE)
+    draw_time_to_threshold()
+    draw_learning_curves()

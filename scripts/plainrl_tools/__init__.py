@@ -1,0 +1,1 @@
+"""What the commands in scripts/ and the programs in benchmarks/ share."""
