@@ -32,7 +32,10 @@ BINS = 50  # of a run's steps, for the ranges of its metrics
 
 
 def read(path: str) -> list[dict]:
-    with open(ROOT / path, newline="") as file:
+    """The rows of a CSV file of benchmarks/ or of the one study that has it, such as results/classic.csv."""
+    files = [*(ROOT / "benchmarks").glob(path), *(ROOT / "benchmarks/studies").glob(f"*/{path}")]
+    (found,) = files
+    with open(found, newline="") as file:
         return list(csv.DictReader(file))
 
 
@@ -54,7 +57,7 @@ def table(head: list[str], rows: list[list[str]], numeric: int) -> str:
 def ours(scores: str, env_id: str, exp_name: str) -> str:
     (row,) = (
         row
-        for row in read(f"benchmarks/curves/{scores}_scores.csv")
+        for row in read(f"curves/{scores}_scores.csv")
         if (row["env_id"], row["exp_name"]) == (env_id, exp_name)
     )
     mean = float(row["mean"])
@@ -66,7 +69,7 @@ def ours(scores: str, env_id: str, exp_name: str) -> str:
 
 def published(env_id: str, source: str) -> str:
     """What a source has published of PPO."""
-    for row in read("benchmarks/published.csv"):
+    for row in read("published.csv"):
         if (row["env_id"], row["algorithm"], row["source"]) == (env_id, "PPO", source):
             steps = float(row["steps"]) / 1e6
             steps = "" if steps == 1 else f" ({steps:g}M)"
@@ -77,7 +80,7 @@ def published(env_id: str, source: str) -> str:
 
 def best_published(env_id: str) -> str:
     """The highest published mean of PPO on a task, with its source."""
-    rows = read("benchmarks/published.csv")
+    rows = read("published.csv")
     rows = [row for row in rows if (row["env_id"], row["algorithm"]) == (env_id, "PPO")]
     source = max(rows, key=lambda row: float(row["mean"]))["source"]
     return f"{source}: {published(env_id, source)}"
@@ -101,7 +104,7 @@ def readme_results(_) -> str:
 
 
 def ppo_results(_) -> str:
-    tasks = [row for row in read("benchmarks/studies/continuous/curves/continuous_scores.csv")]
+    tasks = [row for row in read("curves/continuous_scores.csv")]
     tasks = [row["env_id"] for row in tasks if row["exp_name"] == "ppo_continuous"]
     first = ["BipedalWalker-v3", "HalfCheetah-v5", "Walker2d-v5", "Hopper-v5", "Ant-v4"]
     sources = ["RL-Zoo", "Tianshou", "CleanRL"]
@@ -128,7 +131,7 @@ def scored(env_id: str, words: str, scores: str, exp_name: str, best: bool = Fal
     """A row of a results table: what the runs of an experiment reached."""
     runs = [
         row
-        for row in read(f"benchmarks/results/{scores}.csv")
+        for row in read(f"results/{scores}.csv")
         if (row["env_id"], row["exp_name"], row["metric"])
         == (env_id, exp_name, "best_return_mean" if best else "eval_return_mean")
     ]
@@ -142,7 +145,7 @@ def scored(env_id: str, words: str, scores: str, exp_name: str, best: bool = Fal
 def reported(env_id: str, algorithm: str, prefix: str = "") -> list[list[str]]:
     """Rows of a results table: what others have published."""
     rows = []
-    for row in read("benchmarks/published.csv"):
+    for row in read("published.csv"):
         if (row["env_id"], row["algorithm"]) == (env_id, algorithm):
             mean = float(row["mean"])
             value = number(mean)
@@ -248,7 +251,7 @@ def ppo_mistakes(_) -> str:
         ("observations not standardised", "--no-norm-obs", "raw-observations"),
     ]
     returns = {}
-    for row in read("benchmarks/studies/ablations/results/symptoms.csv"):
+    for row in read("results/symptoms.csv"):
         if row["metric"] == "eval_return_mean":
             returns.setdefault(row["exp_name"], []).append(float(row["value"]))
     rows = []
@@ -262,7 +265,7 @@ def ppo_mistakes(_) -> str:
 
 def difference(scores: str, env_id: str, exp_name: str, against: str) -> str:
     """The difference of two means over runs with the same seeds, and its interval."""
-    for row in read(f"benchmarks/curves/{scores}_comparisons.csv"):
+    for row in read(f"curves/{scores}_comparisons.csv"):
         if (row["env_id"], row["exp_name"], row["against"]) == (env_id, exp_name, against):
             values = [float(row[key]) for key in ("difference", "low", "high")]
             widest = max(values, key=abs)
@@ -272,7 +275,7 @@ def difference(scores: str, env_id: str, exp_name: str, against: str) -> str:
 
 
 def seeds_of(scores: str, env_id: str, exp_name: str) -> str:
-    for row in read(f"benchmarks/curves/{scores}_scores.csv"):
+    for row in read(f"curves/{scores}_scores.csv"):
         if (row["env_id"], row["exp_name"]) == (env_id, exp_name):
             return row["seeds"]
     raise ValueError(f"{scores}_scores.csv lacks {exp_name} on {env_id}")
@@ -336,7 +339,7 @@ def curiosity_results(_) -> str:
         columns = [(ppo, files), ("ppo_rnd-no-bonus", files), ("ppo_rnd", ends), ("ppo_icm", ends)]
         row = [env_id, f"{threshold:g}"]
         for name, sources in columns:
-            runs = [run for source in sources for run in read(f"benchmarks/results/{source}.csv")]
+            runs = [run for source in sources for run in read(f"results/{source}.csv")]
             wanted = env_id, name, "eval_return_mean"
             found = [
                 run for run in runs if (run["env_id"], run["exp_name"], run["metric"]) == wanted
@@ -429,10 +432,10 @@ def ppo_flags(_) -> str:
 def off_policy_results(_) -> str:
     """SAC, TD3 and DDPG on Pendulum-v1, beside PPO after its own number of steps."""
     rows = []
-    scores = [*read("benchmarks/studies/off_policy/curves/off_policy_scores.csv")]
+    scores = [*read("curves/off_policy_scores.csv")]
     scores += [
         row
-        for row in read("benchmarks/studies/continuous/curves/continuous_scores.csv")
+        for row in read("curves/continuous_scores.csv")
         if (row["env_id"], row["exp_name"]) == ("Pendulum-v1", "ppo_continuous")
     ]
     steps = {"ppo_continuous": "1M"}
@@ -450,7 +453,7 @@ def off_policy_results(_) -> str:
 def off_policy_speed(_) -> str:
     """Steps per second of the rounds, and the median ratio to stable-baselines3 in the same round."""
     speeds = {}
-    for row in read("benchmarks/studies/off_policy/results/off_policy_speed.csv"):
+    for row in read("results/off_policy_speed.csv"):
         speeds.setdefault(row["implementation"], []).append(float(row["steps_per_second"]))
     peer = speeds["stable-baselines3, float32"]
     rows = []
@@ -488,7 +491,7 @@ def ppo_metrics(text: str) -> str:
     """The table as it is, with new ranges in its last two columns."""
     values = {}
     for row in (
-        read("benchmarks/studies/continuous/results/ppo_metrics.csv") if METRICS.exists() else []
+        read("results/ppo_metrics.csv") if METRICS.exists() else []
     ):
         values.setdefault((row["env_id"], row["metric"]), []).append(float(row["value"]))
     lines = []
