@@ -1,6 +1,6 @@
 """Steps per second over Ray's runners and over ranks, on environments that wait, and a model of the runners.
 
-    PYTHONPATH=benchmarks python benchmarks/scaling.py   # --iterations 3: 19 minutes; needs requirements-cluster.txt
+    PYTHONPATH=benchmarks python benchmarks/scaling.py   # --iterations 3: 19 minutes; needs requirements-dev.txt
     python benchmarks/scaling.py --table benchmarks/results/scaling.csv         # tables, model and figure from the file
 
 A step of a waiting environment takes its milliseconds and no processor, so that two cores can hold sixteen runners. Of

@@ -490,9 +490,7 @@ def ppo_atari_flags(_) -> str:
 def ppo_metrics(text: str) -> str:
     """The table as it is, with new ranges in its last two columns."""
     values = {}
-    for row in (
-        read("results/ppo_metrics.csv") if METRICS.exists() else []
-    ):
+    for row in read("results/ppo_metrics.csv") if METRICS.exists() else []:
         values.setdefault((row["env_id"], row["metric"]), []).append(float(row["value"]))
     lines = []
     for line in text.splitlines():

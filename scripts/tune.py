@@ -287,7 +287,7 @@ def open_study(options: Options):
 
 def main(options: Options, common: list[str]) -> int:
     missing = [name for name in ("optuna", "matplotlib") if not find_spec(name)]
-    needed = f"tune.py requires {' and '.join(missing)}: pip install -r requirements-tune.txt"
+    needed = f"tune.py requires {' and '.join(missing)}: pip install -e '.[tune]'"
     check(not missing, needed)
     check_least(1, options, "trials", "workers")
     check_least(0, options, "startup", "warmup", "timeout", "num_cpus", "num_gpus")

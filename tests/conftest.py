@@ -18,10 +18,8 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""  # tests are of the CPU, benchmarks/gpu_
 os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 sys.dont_write_bytecode = True
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.append(str(ROOT))  # for envs:NAME and benchmarks.MODULE:NAME
-sys.path.append(str(ROOT / "scripts"))  # for the command lines and what they share
-sys.path.append(str(ROOT / "tests" / "mutations"))  # for edits.py
 ALGOS = ROOT / "algos"
+os.environ["PYTHONPATH"] = str(ROOT / "scripts")  # of this checkout, whatever is installed
 NAMES = [
     "ppo_continuous",
     "rpo_continuous",

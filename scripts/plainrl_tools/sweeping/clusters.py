@@ -113,7 +113,7 @@ def ray_runner(options, variables: dict[str, str], log_file: Callable, stop: lis
 
     `variables` are the environment variables of a run; log_file(name, runs_dir) is the path of its log.
     """
-    missing = "--ray requires a package: pip install -r requirements-cluster.txt"
+    missing = "--ray requires a package: pip install -e '.[cluster]'"
     check(importlib.util.find_spec("ray"), missing)
     os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # suppress a warning
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # send no usage statistics
@@ -214,7 +214,7 @@ class Share:
 
 def submit(options, lines: str, declare: Callable) -> int:
     """Submit the sweep as a Slurm array job."""
-    missing = "--slurm requires a package: pip install -r requirements-cluster.txt"
+    missing = "--slurm requires a package: pip install -e '.[cluster]'"
     check(importlib.util.find_spec("submitit"), missing)
     no_slurm = "--slurm: sbatch is not available on this machine; submit from a login node"
     check(shutil.which("sbatch"), no_slurm)

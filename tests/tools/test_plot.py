@@ -14,20 +14,18 @@ import sys
 from collections import defaultdict
 
 import numpy as np
+import plot
 import pytest
+import time_to_return
 from conftest import ROOT
 from PIL import Image
-from torch.utils.tensorboard import SummaryWriter
-
-sys.path += str(ROOT / "scripts"), str(ROOT / "benchmarks")
-import plot  # noqa: E402
-import time_to_return  # noqa: E402
 from plainrl_tools import (
-    compare,  # noqa: E402
-    results,  # noqa: E402
+    compare,
+    results,
 )
-from plainrl_tools.common import load, writing  # noqa: E402
-from plainrl_tools.results import CLOCK, CURVE, EVALUATION, Row  # noqa: E402
+from plainrl_tools.common import load, writing
+from plainrl_tools.results import CLOCK, CURVE, EVALUATION, Row
+from torch.utils.tensorboard import SummaryWriter
 
 RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.csv"))
 SCORE = "eval_return_mean"

@@ -9,7 +9,7 @@ import pytest
 from conftest import ROOT
 from plainrl_tools.common import load
 
-PATCHES = sorted((ROOT / "benchmarks" / "patches").glob("*.patch"))
+PATCHES = sorted((ROOT / "benchmarks/studies").glob("*/patches/*.patch"))
 
 
 def patched(name: str, folder, root=ROOT, **variables: str) -> subprocess.CompletedProcess:
@@ -39,8 +39,8 @@ def test_patch_applies(patch, tmp_path):
 @pytest.fixture
 def elsewhere(tmp_path):
     """Another repository with what patched.sh needs, and its ignored runs folder."""
-    for path in ("scripts/patched.sh", "algos/ppo_atari.py", "benchmarks/patches"):
-        (tmp_path / path).parent.mkdir(exist_ok=True)
+    for path in ("scripts/patched.sh", "algos/ppo_atari.py", "benchmarks/studies/atari/patches"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         copy = shutil.copytree if (ROOT / path).is_dir() else shutil.copy
         copy(ROOT / path, tmp_path / path)
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
@@ -52,7 +52,7 @@ def elsewhere(tmp_path):
 def test_copies_within_a_repository(elsewhere):
     """Would break: in a repository, `git apply` takes what `git diff` wrote as relative to its top, finds that nothing
     of it is for the folder where it was started, and succeeds."""
-    patch = elsewhere / "benchmarks" / "patches" / "no_frame_skip.patch"
+    patch = elsewhere / "benchmarks/studies/atari/patches/no_frame_skip.patch"
     file = "algos/ppo_atari.py"
     patch.write_text(f"diff --git a/{file} b/{file}\n" + patch.read_text().partition("\n")[2])
     done = patched("no_frame_skip", "runs/new", elsewhere, TMPDIR=str(elsewhere / "runs"))

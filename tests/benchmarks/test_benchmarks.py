@@ -38,7 +38,6 @@ def test_sb3_bad_input(tmp_path):
 @pytest.mark.parametrize("goal, minutes, steps", [(-2000.0, 60.0, 20_480), (0.0, 1e-9, 0)])
 def test_a_peer_stops_at_the_goal_or_in_time(tmp_path, monkeypatch, goal, minutes, steps):
     """Would break: a whole run of half an hour behind a goal that was met; a limit that nobody reads."""
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
     monkeypatch.setattr(sys, "argv", [str(ROOT / "benchmarks" / "sb3_ppo.py")])
     sb3_ppo = importlib.import_module("sb3_ppo")
     goals = importlib.import_module("time_to_return").GOALS
@@ -50,7 +49,6 @@ def test_a_peer_stops_at_the_goal_or_in_time(tmp_path, monkeypatch, goal, minute
 
 @pytest.fixture
 def sb3_atari(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
     return importlib.import_module("sb3_atari")
 
 
@@ -219,7 +217,6 @@ def test_sb3_gets_our_settings_on_atari(sb3_atari):
 @pytest.mark.parametrize("name", ["walk", "largest_kl"])
 def test_run_that_goes_on_is_not_finished(tmp_path, capsys, monkeypatch, name):
     """Would break: the agent of the middle of a run under the steps of its first summary."""
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
     module = importlib.import_module(name)
     run = {"algo": "ppo_continuous", "env_id": "BipedalWalker-v3", "seed": 1, "total_timesteps": 8}
     (tmp_path / "summary.json").write_text(json.dumps(run | {"args": {"total_timesteps": 8}}))
@@ -232,7 +229,6 @@ def test_run_that_goes_on_is_not_finished(tmp_path, capsys, monkeypatch, name):
 def test_rows_in_float32(monkeypatch):
     """Would break: bfloat16 alone beside a peer in float32, one's ratio in the other's row, a peer that is faster with
     a process a game."""
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
     speed = importlib.import_module("speed")
     measured = {"ours": 800, "ours-float32": 500, "sb3-default-threads": 400, "sb3-1-thread": 250}
     for processes, ratios in ((200, ("2.0", "1.2")), (500, ("1.6", "1.0"))):
@@ -255,7 +251,6 @@ def test_rows_in_float32(monkeypatch):
 def test_settings_of_the_peer(settings, monkeypatch):
     """Would break: other settings than the published ones or ours, a learning rate that stays, pictures that nobody
     sees: stable-baselines3 asks for rgb_array, with which the lander keeps all its particles."""
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
     sb3_ppo = importlib.import_module("sb3_ppo")
 
     def settings_of(args, algo, policy, found, envs, evaluate, library):
@@ -284,7 +279,6 @@ def test_settings_of_the_peer(settings, monkeypatch):
 def test_settings_of_trpo(monkeypatch):
     """Would break: another setting than ours; the limit of the KL and the damping in our unit, a sum over the
     dimensions of the action, where sb3-contrib averages; values that are not trained as often."""
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
     sb3_trpo = importlib.import_module("sb3_trpo")
     found = {}
 
@@ -366,7 +360,6 @@ def test_bad_input(name, flags, words, monkeypatch, tmp_path, capfd):
     (tmp_path / "folder").mkdir()
     before = sorted(tmp_path.rglob("*"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
     file = (ROOT / "benchmarks" / f"{name}.py").resolve()
     monkeypatch.setattr(sys, "argv", [str(file), *flags.split()])
     with pytest.raises(SystemExit) as stopped:
@@ -386,7 +379,6 @@ def test_scores_of_the_search():
 
 def test_staggered_episodes(monkeypatch):
     """Would break: episodes that stay in step, an evaluation that is cut, a second episode that is."""
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
     importlib.import_module("stagger")
 
     def lengths(env, seed):
@@ -404,7 +396,6 @@ def test_staggered_episodes(monkeypatch):
 
 def test_atari_starts(monkeypatch, tmp_path, capsys):
     """Would break: two runs of one game that count as different, returns sorted by the no-ops of other games."""
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
     starts = importlib.import_module("atari_starts")
     args = starts.Args(num_envs=12, steps=10)
     numbers, different = starts.games("BreakoutNoFrameskip-v4", args)
@@ -438,7 +429,6 @@ def test_atari_starts(monkeypatch, tmp_path, capsys):
 
 def test_atari_modes(monkeypatch, tmp_path, capsys):
     """Would break: moves that are added up wrongly, draws that are not those of the power, a run of another file."""
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
     modes = importlib.import_module("atari_modes")
     monkeypatch.setattr(modes, "EPSILON", 0.0)
     names = ("NOOP", "FIRE", "RIGHT", "LEFT", "RIGHTFIRE", "LEFTFIRE")
@@ -471,7 +461,6 @@ def test_atari_modes(monkeypatch, tmp_path, capsys):
 def test_atari_wrappers(name, monkeypatch, tmp_path, capsys):
     """Would break: pictures whose axes are mixed up, actions of another policy than the evaluation's, weights that
     are not loaded, one side played twice."""
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
     wrappers = importlib.import_module("atari_wrappers")
     algo, game = load(name), "BreakoutNoFrameskip-v4"
     args = algo.Args(env_id=game, exp_name="mine")
@@ -515,7 +504,6 @@ def test_atari_wrappers(name, monkeypatch, tmp_path, capsys):
 
 def test_same_environments(monkeypatch):
     """Would break: copies of one environment that count as different; states that two seeds share and nobody sees."""
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
     same = importlib.import_module("same_environments")
     args = same.Args(num_envs=4, steps=30)
     assert same.row(same.gymnasium_sync, args) == ["4 of 4", "4 of 4", "yes", "3 of 4"]
@@ -528,7 +516,6 @@ def test_same_environments(monkeypatch):
 
 def test_which_runner_is_killed(tmp_path, monkeypatch):
     """Would break: a runner of another run, or a process that is none, is killed; the youngest is, again and again."""
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
     kill_runners = importlib.import_module("kill_runners")
     lines = [
         "exec -a ray::Runner.collect sleep 60 & sleep 0.1",
@@ -551,7 +538,6 @@ def test_which_runner_is_killed(tmp_path, monkeypatch):
 def test_lives_of_a_game(monkeypatch):
     """One environment; games of two lives, by hand. Would break: a reward of a step that does not count, a second life
     taken for a first one."""
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
     atari_lives = importlib.import_module("atari_lives")
     # reward, life over, game over, counts
     game = [(1, 0, 0, 0), (4, 0, 0, 1), (0, 1, 0, 1), (-2, 0, 0, 1), (0, 0, 0, 1), (0, 1, 1, 1)]
@@ -582,7 +568,6 @@ def logged_run(folder: Path, name: str, seed: int, scalars, score: float, traini
 def test_symptoms(tmp_path, capsys, monkeypatch):
     """By hand: of values 1 to 8 at steps 10 to 80 the second quarter has 3 and 4. Would break: another window, cases in
     another order, an incomplete set that is averaged, a published table that its file does not give."""
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
     symptoms = importlib.import_module("symptoms")
     for case, seed in itertools.product(("good", "poor"), (1, 2)):
         score = seed if case == "good" else -10 * seed
@@ -617,7 +602,6 @@ def test_symptoms(tmp_path, capsys, monkeypatch):
 def test_ablations(tmp_path, capsys, monkeypatch):
     """By hand: 100 points behind in each of eight pairs, p 2 / 2^8 times the comparisons of the question. Would break:
     a difference with the wrong sign, another correction, a run without a training return left out."""
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
     ablations = importlib.import_module("ablations")
     names = sorted(
         {name for pairs in ablations.PLANNED.values() for pair in pairs for name in pair}

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 HTML = ROOT / "site/html"
 
 # Loads every page in a frame of 400 pixels, then widens it to 1400. The body is what was found.

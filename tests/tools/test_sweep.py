@@ -20,13 +20,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import sweep
 import torch
 from conftest import ALGOS, ROOT, load
-
-sys.path.insert(0, str(ROOT / "scripts"))
-import sweep  # noqa: E402
-from plainrl_tools import results  # noqa: E402
-from plainrl_tools.sweeping import claims, clusters, plan  # noqa: E402
+from plainrl_tools import results
+from plainrl_tools.sweeping import claims, clusters, plan
 
 FAKE = """
 import json, os, shutil, signal, sys, time
@@ -311,10 +309,7 @@ def test_missing_ray(folder, capsys, monkeypatch):
     )
     with pytest.raises(SystemExit) as stopped:
         sweep.main(options("fake.py", ray="local"), [])
-    assert (
-        stopped.value.code == 2
-        and "pip install -r requirements-cluster.txt" in capsys.readouterr().err
-    )
+    assert stopped.value.code == 2 and "pip install -e '.[cluster]'" in capsys.readouterr().err
 
 
 STUB = """#!/bin/sh
@@ -631,7 +626,6 @@ for name in ("SIGUSR1", "SIGUSR2", "SIGPIPE", "SIGHUP", "SIGKILL"):
 for name in ("sched_getaffinity", "fork", "killpg", "getuid"):
     delattr(os, name)
 sys.argv = sys.argv[1:]
-sys.path.insert(0, os.path.dirname(sys.argv[0]))
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 

@@ -132,7 +132,7 @@ def test_mistakes_of_the_page():
         (ROOT / "docs/not-learning.md").read_text().partition("## Mistakes that raise no error")[2]
     )
     named = re.findall(r"^\| .* \| `([\w-]+)` \|$", page, re.M)
-    mutants = (ROOT / "tests/mutations/mutants.txt").read_text()
+    mutants = (ROOT / "tests/probe/mutants.txt").read_text()
     found = dict(re.findall(r"^# ([\w-]+, \w+): ([\w-]+) \(", mutants, re.M))
     rows = "ratio-matrix gae-no-mask done-late timeout-terminal next-episode-obs reset-rows-trained"
     rows = f"{rows} vclip-target critic-lr reset-every-rollout no-shuffle rms-in-eval vector-dqn-one-draw"

@@ -1,6 +1,6 @@
 """scripts/probe.py accepts correct modifications, ranks its findings, and reports files that it cannot check.
 
-tests/mutations lists the mistakes that it must find, and changes.txt the correct modifications that it must accept."""
+tests/probe lists the mistakes that it must find, and changes.txt the correct modifications that it must accept."""
 
 import inspect
 import json
@@ -46,7 +46,7 @@ def probed(tmp_path, monkeypatch, capsys):
 
 
 def edited(name: str, *changes: tuple[str, str, str]) -> str:
-    """Text of an algorithm's file with changes (place, fragment, what replaces it), as in tests/mutations."""
+    """Text of an algorithm's file with changes (place, fragment, what replaces it), as in tests/probe."""
     listed = [(place, old.split("\n"), new.split("\n")) for place, old, new in changes]
     return edits.apply(script(name).read_text(), listed)
 

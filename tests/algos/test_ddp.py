@@ -1,5 +1,5 @@
 """Several ranks of ppo_continuous_ddp.py: together they are one process with all the environments. What
-ppo_atari_ddp.py shares with it line by line (a test says so) is not tried again; tests/mutations has both."""
+ppo_atari_ddp.py shares with it line by line (a test says so) is not tried again; tests/probe has both."""
 
 import difflib
 import json

@@ -18,16 +18,14 @@ from types import SimpleNamespace
 
 import optuna
 import pytest
+import sweep
+import tune
 from conftest import ALGOS, ROOT
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState, create_trial
-
-sys.path.insert(0, str(ROOT / "scripts"))
-import sweep  # noqa: E402
-import tune  # noqa: E402
-from plainrl_tools import results  # noqa: E402
-from plainrl_tools.sweeping import plan  # noqa: E402
-from plainrl_tools.tuning import progress, report, space  # noqa: E402
+from plainrl_tools import results
+from plainrl_tools.sweeping import plan
+from plainrl_tools.tuning import progress, report, space
 
 FAKE = r"""
 import json, os, random, shutil, signal, struct, sys, time
@@ -283,7 +281,7 @@ def test_what_a_study_is(folder, capsys, monkeypatch):
     monkeypatch.setattr(tune, "find_spec", lambda name: None if name == "optuna" else True)
     with pytest.raises(SystemExit):
         tune.main(options(), [])
-    assert "pip install -r requirements-tune.txt" in capsys.readouterr().err
+    assert "pip install -e '.[tune]'" in capsys.readouterr().err
 
 
 def test_points(folder):

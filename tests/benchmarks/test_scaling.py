@@ -1,16 +1,13 @@
 """benchmarks/scaling.py on iterations whose seconds are known, and its waiting environment."""
 
-import sys
 import time
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import scaling
 from conftest import ROOT
 from gymnasium.utils.env_checker import check_env
-
-sys.path.append(str(ROOT / "benchmarks"))
-import scaling  # noqa: E402
 
 
 def known(wait_ms: int, environments: int, runners: int) -> dict:

@@ -8,13 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import rpo_study
 from conftest import ROOT
-
-sys.path.append(str(ROOT / "benchmarks"))
-sys.path.append(str(ROOT / "scripts"))
-import rpo_study  # noqa: E402
-from plainrl_tools import results  # noqa: E402
-from plainrl_tools.compare import MANY, short  # noqa: E402
+from plainrl_tools import results
+from plainrl_tools.compare import MANY, short
 
 NAMES = ("rpo_tasks", "rpo_paper", "rpo_robust")
 RUNS = [ROOT / f"benchmarks/results/{name}.csv" for name in NAMES]

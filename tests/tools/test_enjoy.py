@@ -183,7 +183,6 @@ def test_video_by_other_names(env_id, run, tmp_path, capsys, monkeypatch):
     """Would break: a name without a version, a module's name, a registry in which others find what enjoy.py made."""
     imageio = pytest.importorskip("imageio.v3")
     monkeypatch.delenv("DISPLAY", raising=False)
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
     before = {name: str(spec) for name, spec in gym.registry.items()}
     named = changed(run, tmp_path / "run", args={"env_id": env_id})
     play(named, video=tmp_path / "out.mp4", episodes=1)

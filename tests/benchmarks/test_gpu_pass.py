@@ -2,21 +2,18 @@
 
 import csv
 import json
-import sys
 import time
 from collections import defaultdict
 from statistics import mean, median
 
+import gpu_jobs
+import gpu_pass
 import pytest
+import time_to_return
 import torch
 from conftest import EVERY, ROOT, script
+from plainrl_tools import results
 from torch.utils.tensorboard import SummaryWriter
-
-sys.path.append(str(ROOT / "benchmarks"))
-import gpu_jobs  # noqa: E402
-import gpu_pass  # noqa: E402
-import time_to_return  # noqa: E402
-from plainrl_tools import results  # noqa: E402
 
 
 def options(tmp_path, *parts: str, steps: int = 4096, **more) -> gpu_pass.Options:

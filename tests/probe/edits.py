@@ -1,6 +1,6 @@
 """Read mutants.txt and changes.txt: edits of the files in algos/, each anchored by a function and a short fragment.
 
-    python tests/mutations/edits.py [FOLDER]
+    python tests/probe/edits.py [FOLDER]
 
 This command lists the edits that do not apply to the files in algos/, or in another folder. It runs none of them.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ALGOS = HERE.parents[1] / "algos"
 MUTANTS = HERE / "mutants.txt"
-CHANGES = HERE.parent / "changes.txt"
+CHANGES = HERE / "changes.txt"
 DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
 FILES = {  # the beginnings of the mutants' names, and the files that they change
     "ddp-atari-": "ppo_atari_ddp",

@@ -11,14 +11,12 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import median
 
+import cleanrl_ppo
 import gymnasium as gym
 import pytest
+import time_to_return
 from conftest import ROOT
 from torch.utils.tensorboard import SummaryWriter
-
-sys.path.append(str(ROOT / "benchmarks"))
-import cleanrl_ppo  # noqa: E402
-import time_to_return  # noqa: E402
 
 
 def make_run(folder, side, seed: int, returns: list[float], env_id="Pendulum-v1", ends: int = 0):
