@@ -377,23 +377,6 @@ def test_scores_of_the_search():
     assert len(table.splitlines()) == 15 and table in (ROOT / "benchmarks/README.md").read_text()
 
 
-def test_staggered_episodes(monkeypatch):
-    """Would break: episodes that stay in step, an evaluation that is cut, a second episode that is."""
-    importlib.import_module("stagger")
-
-    def lengths(env, seed):
-        """Of the episode after a seeded reset, and of the one after that."""
-        for given in (seed, None):
-            env.reset(seed=given)
-            yield next(n for n in itertools.count(1) if any(env.step([0.0])[2:4]))
-
-    env = gym.make("StaggeredPendulum-v0")
-    first, second = zip(*(lengths(env, seed) for seed in range(20)))
-    assert len(set(first)) > 10 and 1 <= min(first) < 60 and 140 < max(first) <= 200
-    assert {*second, *lengths(env, 2**30)} == {200}
-    assert {*lengths(gym.make("LockstepPendulum-v0"), 3)} == {200}
-
-
 def test_atari_starts(monkeypatch, tmp_path, capsys):
     """Would break: two runs of one game that count as different, returns sorted by the no-ops of other games."""
     starts = importlib.import_module("atari_starts")

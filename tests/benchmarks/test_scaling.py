@@ -6,7 +6,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import scaling
-from conftest import ROOT
 from gymnasium.utils.env_checker import check_env
 
 
@@ -90,23 +89,3 @@ def test_old_table_stays(tmp_path, monkeypatch, capsys):
     with pytest.raises(ZeroDivisionError):
         scaling.main(scaling.Options(output=table))
     assert table.read_text() == "old"
-
-
-def test_published_tables(tmp_path, capsys):
-    """Would break: a figure of docs/scale.md that benchmarks/results/scaling.csv does not give."""
-    table = ROOT / "benchmarks" / "scaling.csv"
-    scaling.main(scaling.Options(figure=tmp_path / "scaling.png", table=table))
-    out = capsys.readouterr().out
-    runners, ranks, outlook = (part.splitlines() for part in out.split("\n\n") if part[0] == "|")
-    page = (ROOT / "docs" / "scale.md").read_text().splitlines()
-    assert {*ranks, *outlook} <= {*page}
-    found = {}
-    for line in runners[2:]:
-        wait, environments, count, speed, _, _, ratio = (
-            cell.strip() for cell in line[1:-1].split("|")
-        )
-        found[wait, environments, count] = f"{speed} ({ratio.split()[0]})"
-    for count in map(str, scaling.RUNNERS):
-        cells = " | ".join(found[wait, "16", count] for wait in ("0", "5", "20", "50"))
-        assert f"| {count} | {cells} |" in page
-    assert "Held out: 12 configurations, 12 of them within 20 %." in out

@@ -1,15 +1,12 @@
 """benchmarks/time_to_return.py on curves and run folders whose answer is known."""
 
 import json
-import math
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections import defaultdict
 from pathlib import Path
-from statistics import median
 
 import cleanrl_ppo
 import gymnasium as gym
@@ -197,50 +194,6 @@ def test_what_a_late_run_may_move():
     peers[1]["minutes"] = 9
     assert time_to_return.sooner([*ours, late], peers) == "4.0"  # 4 minutes in any case
     assert time_to_return.sooner([ours[0], late, late], peers) == ">= 0.0"
-
-
-def test_published_tables(capsys):
-    """Would break: a figure of docs/results.md or benchmarks/time_to_return.md that the runs do not give."""
-    page = (ROOT / "docs/results.md").read_text()
-    tables = [f"| task{table}".partition("\n\n")[0] for table in page.split("| task, training")[1:]]
-    others = dict.fromkeys(("faster_machine", "atari", "pong"))
-    names = {"atari": "ppo_atari-fast", "pong": "ppo_atari-fast-pong-4m"}
-    for name, shown in (others | {"": tables[0], "peers": tables[1]}).items():
-        ours = names.get(name, "ppo_continuous")
-        name = f"time_to_return_{name}".rstrip("_") + ".csv"
-        time_to_return.main(time_to_return.Options((ROOT / "benchmarks" / name,), ours=ours))
-        printed = capsys.readouterr().out
-        assert printed in (ROOT / "benchmarks/time_to_return.md").read_text()
-        found = {}
-        for line in printed.splitlines()[2:]:
-            task, side, _, minutes, _, ratio = line[2:-2].split(" | ")
-            found[task, side] = ratio.strip() or minutes.partition(" (")[0]
-        if shown:
-            lines = shown.replace("ours, minutes", "plainrl").splitlines()
-            head, _, *rows = ([cell.strip() for cell in x.strip("|").split("|")] for x in lines)
-            cells = {(row[0], side): cell for row in rows for side, cell in zip(head, row)}
-            shown = {key: cell for key, cell in cells.items() if cell and key[1] != head[0]}
-            # CleanRL's file is there in no run: the ratio tells how long we waited
-            assert shown == {key: cell for key, cell in found.items() if key[1] != "CleanRL's file"}
-
-
-def test_pace_of_the_page():
-    """Would break: steps a second in docs/results.md that the runs over minutes do not give."""
-    pace = defaultdict(list)
-    for run in time_to_return.read_csv(ROOT / "benchmarks/results/time_to_return.csv"):
-        step, seconds, _ = run["curve"][-1]
-        pace[run["env_id"], run["exp_name"]].append(step / seconds)
-    sides = ("ppo_continuous", "sb3_ppo-sb3-ours")
-    paces = {x: [median(pace[x, side]) for side in sides] for x in time_to_return.TIME_LIMITS}
-    ratios = {env_id: f"{ours / theirs:.1f}" for env_id, (ours, theirs) in paces.items()}
-    walker, cheetah = ratios["BipedalWalker-v3"], ratios["HalfCheetah-v5"]
-    assert (min(ratios.values()), max(ratios.values())) == (cheetah, walker)
-    page = " ".join((ROOT / "docs/results.md").read_text().split())
-    assert f"ours makes {cheetah} (half-cheetah) to {walker} times (walker) as many steps" in page
-    assert f"over minutes {cheetah} to {walker} times stable-baselines3's" in page
-    # five of five and two of five there: the chance of a split as far apart, either way
-    p = 2 * math.comb(5, 5) * math.comb(5, 2) / math.comb(10, 7)
-    assert f"Five and two of five show no difference (p = {p:.2f}, Fisher's test)" in page
 
 
 def test_a_stopped_run_counts_whole(tmp_path):
