@@ -483,7 +483,7 @@ def test_column_in_place_of_a_vector_is_refused(trpo):
 
 def test_largest_update_before_a_fall(tmp_path):
     """Would break: an update of after the fall, or of before the run had learned, taken for the largest one."""
-    largest_kl = load_path(ROOT / "benchmarks" / "largest_kl.py")
+    largest_kl = load_path(ROOT / "benchmarks/studies/trust_region/analyse.py")
     run = tmp_path / "run"
     returns = {50_000: -900, 260_000: -150, 501_000: -200, 505_000: -900, 510_000: -500}
     sizes = {50_000: 5.0, 260_000: 0.3, 501_000: 0.05, 505_000: 0.2, 510_000: 2.0}

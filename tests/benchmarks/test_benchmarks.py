@@ -1,18 +1,13 @@
 """The runners in benchmarks/ leave what scripts/plot.py reads."""
 
-import csv
 import importlib
 import itertools
 import json
-import os
 import re
 import runpy
 import shutil
-import signal
 import subprocess
 import sys
-import time
-from dataclasses import asdict
 from pathlib import Path
 
 import gymnasium as gym
@@ -21,6 +16,7 @@ import pytest
 import torch
 import tyro
 from conftest import ROOT, command_line, load
+from plainrl_tools.common import load as load_path
 
 
 def run(script, *flags, cwd) -> tuple[int, str, str]:
@@ -38,7 +34,7 @@ def test_sb3_bad_input(tmp_path):
 @pytest.mark.parametrize("goal, minutes, steps", [(-2000.0, 60.0, 20_480), (0.0, 1e-9, 0)])
 def test_a_peer_stops_at_the_goal_or_in_time(tmp_path, monkeypatch, goal, minutes, steps):
     """Would break: a whole run of half an hour behind a goal that was met; a limit that nobody reads."""
-    monkeypatch.setattr(sys, "argv", [str(ROOT / "benchmarks" / "sb3_ppo.py")])
+    monkeypatch.setattr(sys, "argv", [str(ROOT / "benchmarks/peers/sb3_ppo.py")])
     sb3_ppo = importlib.import_module("sb3_ppo")
     goals = importlib.import_module("time_to_return").GOALS
     monkeypatch.setitem(goals, "Pendulum-v1", goal)
@@ -95,7 +91,7 @@ def test_flags_of_a_peer_do_something(sb3_atari, capsys, flags, words):
 
 def test_a_peer_on_a_game_stops_in_time(sb3_atari, tmp_path, monkeypatch, capsys):
     """Would break: hours of a peer behind a limit that sb3_atari.py has and does not hand on; a game without a goal."""
-    monkeypatch.setattr(sys, "argv", [str(ROOT / "benchmarks" / "sb3_atari.py")])
+    monkeypatch.setattr(sys, "argv", [str(ROOT / "benchmarks/peers/sb3_atari.py")])
     args = sb3_atari.Args(until_goal=1e-9, eval_episodes=1, runs_dir=str(tmp_path))
     assert sb3_atari.train(args)["global_step"] == 8  # one step of 8 environments
     with pytest.raises(SystemExit):
@@ -306,47 +302,45 @@ def test_settings_of_trpo(monkeypatch):
 
 
 BAD = [
-    ("search_score", "nope.csv", "nope.csv is not a CSV file with the columns"),
-    ("search_score", "poor.csv", "no run of a candidate in poor.csv"),
-    ("search_score", "part.csv", "c has no HalfCheetah-v5"),
-    ("ablations", "poor.csv --output file/x.csv", "file cannot be written: Not a directory"),
-    ("symptoms", "poor.csv --output folder", "--output folder is a folder"),
+    ("studies/tuning/analyse", "nope.csv", "nope.csv is not a CSV file with the columns"),
+    ("studies/tuning/analyse", "poor.csv", "no run of a candidate in poor.csv"),
+    ("studies/tuning/analyse", "part.csv", "c has no HalfCheetah-v5"),
+    (
+        "studies/ablations/analyse",
+        "poor.csv --output file/x.csv",
+        "file cannot be written: Not a directory",
+    ),
+    ("studies/ablations/symptoms", "poor.csv --output folder", "--output folder is a folder"),
     (
         "time_to_return",
         "poor.csv --figure x.csv",
         "--figure x.csv: give a file name that ends in .png",
     ),
-    ("rpo_study", "", "give the CSV files"),
-    ("rpo_study", "poor.csv --over-time no/x.png", "--over-time no/x.png: the folder "),
+    ("studies/rpo/analyse", "", "give the CSV files"),
+    ("studies/rpo/analyse", "poor.csv --over-time no/x.png", "--over-time no/x.png: the folder "),
     ("scaling", "--table nope.csv --figure x.png", "nope.csv is no table of this script"),
     ("scaling", "--output file/x.csv --figure x.png", "file cannot be written: Not a directory"),
-    ("largest_kl", "", "give run folders"),
-    ("walk", "", "give run folders"),
-    ("walk", "folder --episodes 0", "--episodes must be at least 1, not 0"),
-    ("atari_modes", "", "give run folders"),
-    ("atari_wrappers", "folder --games 1", "--games must be at least 2, not 1"),
-    ("atari_starts", "--games Foo", "--env-id FooNoFrameskip-v4: Environment `FooNo"),
-    ("atari_starts", "--num-envs 0", "--num-envs must be at least 1, not 0"),
-    ("atari_lives", "--env-id Foo", "--env-id Foo: Environment `Foo` doesn't exist"),
-    ("atari_lives", "--num-envs 2 --steps 9", "--steps 9: too few"),
-    ("same_environments", "--env-id Pendulum-v1", "Pendulum-v1 has no Discrete actions"),
-    ("rare_states", "--env-id Foo", "--env-id Foo: Environment"),
-    ("pendulum_optimum", "--angles 0", "--angles must be at least 2, not 0"),
-    ("update_cost", "--rows 0", "--rows 0 does not divide 2048"),
-    ("env_speed", "--repeats 0", "--repeats must be at least 1, not 0"),
-    ("env_speed", "--picture folder", "--picture folder is a folder"),
-    ("sb3_ppo", "--env-id Pendulum-v1 --runs-dir file", "--runs-dir file cannot be written"),
-    ("sb3_ppo", "--env-id Foo --settings ours", "--env-id Foo: Environment"),
-    ("sb3_ppo", "--env-id Pendulum-v1 --eval-episodes 0", "--eval-episodes must be at least 1"),
-    ("sb3_atari", "--env-id FooNoFrameskip-v4", "--env-id FooNoFrameskip-v4: Environment"),
-    ("sb3_trpo", "--env-id Foo", "--env-id Foo: Environment"),
-    ("kill_runners", "--runs-dir file/x", "--runs-dir file/x cannot be written"),
+    ("studies/trust_region/analyse", "", "give run folders"),
+    ("studies/rpo/walk", "", "give run folders"),
+    ("studies/rpo/walk", "folder --episodes 0", "--episodes must be at least 1, not 0"),
+    ("studies/continuous/pendulum_optimum", "--angles 0", "--angles must be at least 2, not 0"),
+    ("studies/classic/env_speed", "--repeats 0", "--repeats must be at least 1, not 0"),
+    ("studies/classic/env_speed", "--picture folder", "--picture folder is a folder"),
+    ("peers/sb3_ppo", "--env-id Pendulum-v1 --runs-dir file", "--runs-dir file cannot be written"),
+    ("peers/sb3_ppo", "--env-id Foo --settings ours", "--env-id Foo: Environment"),
+    (
+        "peers/sb3_ppo",
+        "--env-id Pendulum-v1 --eval-episodes 0",
+        "--eval-episodes must be at least 1",
+    ),
+    ("peers/sb3_atari", "--env-id FooNoFrameskip-v4", "--env-id FooNoFrameskip-v4: Environment"),
+    ("peers/sb3_trpo", "--env-id Foo", "--env-id Foo: Environment"),
     ("speed", "--output folder", "--output folder is a folder"),
     ("gpu_pass", "--device cpu --output file/x", "--output file/x cannot be written"),
     ("gpu_pass", "--device cpu --folder nope", "--folder nope is no folder"),
-    ("../scripts/atari_stages", "x.png --env-id Foo", "--env-id Foo: Environment"),
-    ("../scripts/atari_stages", "x.png --steps 4", "--steps must be at least 5, not 4"),
-    ("../scripts/atari_stages", "file/x.png", "file/x.png: the folder "),
+    ("../docs/make_atari_stages", "x.png --env-id Foo", "--env-id Foo: Environment"),
+    ("../docs/make_atari_stages", "x.png --steps 4", "--steps must be at least 5, not 4"),
+    ("../docs/make_atari_stages", "file/x.png", "file/x.png: the folder "),
 ]
 
 
@@ -372,163 +366,9 @@ def test_bad_input(name, flags, words, monkeypatch, tmp_path, capfd):
 
 def test_scores_of_the_search():
     """Would break: a row of benchmarks/README.md that the committed runs do not give."""
-    line = [sys.executable, ROOT / "benchmarks" / "search_score.py"]
+    line = [sys.executable, ROOT / "benchmarks/studies/tuning/analyse.py"]
     table = subprocess.run(line, capture_output=True, text=True, check=True).stdout
     assert len(table.splitlines()) == 15 and table in (ROOT / "benchmarks/README.md").read_text()
-
-
-def test_atari_starts(monkeypatch, tmp_path, capsys):
-    """Would break: two runs of one game that count as different, returns sorted by the no-ops of other games."""
-    starts = importlib.import_module("atari_starts")
-    args = starts.Args(num_envs=12, steps=10)
-    numbers, different = starts.games("BreakoutNoFrameskip-v4", args)
-    assert numbers > 6 and different == 4
-    args.steps = 60  # the ball is under way
-    numbers, different = starts.games("PongNoFrameskip-v4", args)
-    assert numbers == different > 6
-    for algo, begun in (
-        ("ppo_atari", starts.no_ops("BreakoutNoFrameskip-v4", 9, 30_021 + 2**30)[1]),
-        ("sb3_atari", starts.peers_no_ops("BreakoutNoFrameskip-v4", 9, 30_021 + 2**30)),
-    ):
-        summary = {"algo": algo, "env_id": "BreakoutNoFrameskip-v4", "seed": 3, "eval_episodes": 9}
-        summary |= {"args": {"exp_name": algo}, "eval_returns": (10.0 + begun % 4).tolist()}
-        (tmp_path / algo).mkdir()
-        (tmp_path / algo / "summary.json").write_text(json.dumps(summary))
-        (line,) = starts.by_start((tmp_path / algo,))
-        for start, number in zip(*np.unique(begun % 4, return_counts=True)):
-            assert line[f"start {start}"] == f"{10 + start:.1f} ({number})"
-        assert line["all starts alike"] == pytest.approx(10 + np.unique(begun % 4).mean())
-    few = summary | {"eval_episodes": 1, "eval_returns": [1.0], "args": {"exp_name": "a"}}
-    (tmp_path / "few").mkdir()
-    (tmp_path / "few" / "summary.json").write_text(json.dumps(few))
-    first, second = starts.by_start((tmp_path / "few", tmp_path / algo))
-    assert list(first) == list(second)  # a column is a start, also where one has not met it
-    assert sum(bool(first[f"start {start}"]) for start in np.unique(begun % 4)) == 1
-    (tmp_path / algo / "summary.json").write_text(json.dumps(summary | {"env_id": "Pong"}))
-    with pytest.raises(SystemExit):
-        starts.by_start((tmp_path / "ppo_atari", tmp_path / algo))
-    assert "of several games: BreakoutNoFrameskip-v4, Pong" in capsys.readouterr().err
-
-
-def test_atari_modes(monkeypatch, tmp_path, capsys):
-    """Would break: moves that are added up wrongly, draws that are not those of the power, a run of another file."""
-    modes = importlib.import_module("atari_modes")
-    monkeypatch.setattr(modes, "EPSILON", 0.0)
-    names = ("NOOP", "FIRE", "RIGHT", "LEFT", "RIGHTFIRE", "LEFTFIRE")
-    move = modes.moves([modes.Action[name] for name in names])
-    assert move.tolist() == [0, 0, 2, 3, 2, 3]
-    probs = torch.tensor([0.35, 0.0, 0.1, 0.2, 0.0, 0.35])
-    logits = probs.log().expand(20_000, 6)
-    shares = {}
-    torch.manual_seed(0)
-    for way in modes.WAYS:
-        chosen = modes.choose(logits, way, move)
-        shares[way] = chosen.bincount(minlength=6) / len(chosen)
-    assert shares["draws"] == pytest.approx(probs, abs=0.02)
-    assert shares["sharpened draws"] == pytest.approx(probs**4 / (probs**4).sum(), abs=0.02)
-    assert shares["likeliest action"][[0, 5]].sum() == 1 and shares["likeliest move"][3] == 1
-    monkeypatch.setattr(modes, "EPSILON", 1.0)
-    for way in modes.WAYS[1:-1]:
-        assert modes.choose(logits, way, move).bincount(minlength=6).min() > 3000
-    alone = modes.choose(logits + torch.tensor([0.1, 0, 0, 0, 0, 0]), modes.WAYS[-1], move)
-    assert (alone == 0).all()
-    with pytest.raises(SystemExit):
-        modes.main(modes.Args((tmp_path,)))
-    assert f"{tmp_path} is no finished run of ppo_atari.py" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        modes.main(modes.Args((tmp_path,), ways=("draws", "greed")))
-    assert "--ways: greed not among draws; draws, some random;" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("name", ["dqn_atari", "ppo_atari"])
-def test_atari_wrappers(name, monkeypatch, tmp_path, capsys):
-    """Would break: pictures whose axes are mixed up, actions of another policy than the evaluation's, weights that
-    are not loaded, one side played twice."""
-    wrappers = importlib.import_module("atari_wrappers")
-    algo, game = load(name), "BreakoutNoFrameskip-v4"
-    args = algo.Args(env_id=game, exp_name="mine")
-    torch.manual_seed(0)
-    agent = algo.Agent(gym.make(game).action_space, args, "float32")
-    summary = {"algo": name, "env_id": game, "seed": 3, "precision": "float32", "commit": "abc"}
-    summary |= {"global_step": 9, "args": asdict(args)}
-    (tmp_path / "summary.json").write_text(json.dumps(summary))
-    torch.save(
-        {"args": asdict(args), "agent": agent.state_dict(), "global_step": 9},
-        tmp_path / "checkpoint.pt",
-    )
-    _, loaded, *_ = wrappers.load_agent(tmp_path, name)
-    obs = np.random.default_rng(0).integers(0, 256, (64, 84, 84, 4), np.uint8)
-    torch.manual_seed(1)
-    actions, _ = wrappers.Policy(loaded).predict(obs)
-    torch.manual_seed(1)
-    x = torch.from_numpy(obs).permute(0, 3, 1, 2)
-    with torch.inference_mode():
-        right = (
-            agent.get_action(x, 0.05) if name == "dqn_atari" else agent.get_action_and_value(x)[0]
-        )
-    assert actions.tolist() == right.tolist()
-    played = []
-    monkeypatch.setattr(algo, "evaluate", lambda *_: np.array([1.0, 4.0]))
-    monkeypatch.setitem(wrappers.load_agent.__globals__, "load", lambda file: algo)
-    evaluate = importlib.import_module("sb3_atari").evaluate
-    monkeypatch.setattr("sb3_atari.evaluate", lambda *a: played.append(evaluate(*a)) or played[0])
-    wrappers.main(wrappers.Args((tmp_path,), games=2, output=tmp_path / "out.csv"))
-    (theirs,) = played
-    assert len(theirs) == 2 and all(0 <= value < 30 for value in theirs)
-    line = capsys.readouterr().out.splitlines()[2]
-    assert line.startswith(f"| mine | 3 | 2.5 ± 1.5 | {np.mean(theirs):.1f} ± ")
-    rows = list(csv.reader((tmp_path / "out.csv").open()))
-    assert ["mine", game, "3", "9", "our environments", "2.5", "abc"] in rows
-    (tmp_path / "summary.json").write_text(json.dumps(summary | {"env_id": "ALE/Breakout-v5"}))
-    with pytest.raises(SystemExit):
-        wrappers.main(wrappers.Args((tmp_path,)))
-    assert "wrappers skip frames, and so does ALE/Breakout-v5" in capsys.readouterr().err
-
-
-def test_same_environments(monkeypatch):
-    """Would break: copies of one environment that count as different; states that two seeds share and nobody sees."""
-    same = importlib.import_module("same_environments")
-    args = same.Args(num_envs=4, steps=30)
-    assert same.row(same.gymnasium_sync, args) == ["4 of 4", "4 of 4", "yes", "3 of 4"]
-    assert same.row(same.gymnasium_one_seed, args) == ["1 of 4", "1 of 4", "yes", "0 of 4"]
-    assert same.row(same.ours, args) == ["4 of 4", "4 of 4", "yes", "0 of 4"]
-    draw = np.random.default_rng(0)
-    unseeded = lambda args, seed: (draw.random((4, 2)), lambda action: draw.random((4, 2)))  # noqa: E731
-    assert same.row(unseeded, args)[2] == "no"
-
-
-def test_which_runner_is_killed(tmp_path, monkeypatch):
-    """Would break: a runner of another run, or a process that is none, is killed; the youngest is, again and again."""
-    kill_runners = importlib.import_module("kill_runners")
-    lines = [
-        "exec -a ray::Runner.collect sleep 60 & sleep 0.1",
-        "exec -a ray::Runner sleep 60 & sleep 60",
-    ]
-    run = subprocess.Popen(["bash", "-c", "\n".join(lines)], start_new_session=True)
-    other = subprocess.Popen(["bash", "-c", "exec -a ray::Runner sleep 60"], start_new_session=True)
-    try:
-        while len(found := kill_runners.runners_of(run.pid)) < 2:
-            time.sleep(0.05)
-        titles = [Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")[0] for number in found]
-        assert titles == [b"ray::Runner.collect", b"ray::Runner"]
-        assert kill_runners.runners_of(other.pid) == [other.pid]
-    finally:
-        for process in (run, other):
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
-def test_lives_of_a_game(monkeypatch):
-    """One environment; games of two lives, by hand. Would break: a reward of a step that does not count, a second life
-    taken for a first one."""
-    atari_lives = importlib.import_module("atari_lives")
-    # reward, life over, game over, counts
-    game = [(1, 0, 0, 0), (4, 0, 0, 1), (0, 1, 0, 1), (-2, 0, 0, 1), (0, 0, 0, 1), (0, 1, 1, 1)]
-    side = ((np.array([x[0]]), *(np.array([bool(y)]) for y in x[1:])) for x in game * 2)
-    assert atari_lives.lives(side, 12) == {
-        "first": [(2, 1.0), (2, 1.0)],
-        "later": [(3, -1.0), (3, -1.0)],
-    }
 
 
 def logged_run(folder: Path, name: str, seed: int, scalars, score: float, training=1.0) -> None:
@@ -551,7 +391,7 @@ def logged_run(folder: Path, name: str, seed: int, scalars, score: float, traini
 def test_symptoms(tmp_path, capsys, monkeypatch):
     """By hand: of values 1 to 8 at steps 10 to 80 the second quarter has 3 and 4. Would break: another window, cases in
     another order, an incomplete set that is averaged, a published table that its file does not give."""
-    symptoms = importlib.import_module("symptoms")
+    symptoms = load_path(ROOT / "benchmarks/studies/ablations/symptoms.py")
     for case, seed in itertools.product(("good", "poor"), (1, 2)):
         score = seed if case == "good" else -10 * seed
         points = [(10 * i, i * seed) for i in range(1, 9)]
@@ -585,7 +425,7 @@ def test_symptoms(tmp_path, capsys, monkeypatch):
 def test_ablations(tmp_path, capsys, monkeypatch):
     """By hand: 100 points behind in each of eight pairs, p 2 / 2^8 times the comparisons of the question. Would break:
     a difference with the wrong sign, another correction, a run without a training return left out."""
-    ablations = importlib.import_module("ablations")
+    ablations = load_path(ROOT / "benchmarks/studies/ablations/analyse.py")
     names = sorted(
         {name for pairs in ablations.PLANNED.values() for pair in pairs for name in pair}
     )

@@ -8,13 +8,16 @@ import sys
 from pathlib import Path
 
 import pytest
-import rpo_study
 from conftest import ROOT
 from plainrl_tools import results
+from plainrl_tools.common import load
+
+rpo_study = load(ROOT / "benchmarks/studies/rpo/analyse.py")
 
 NAMES = ("rpo_tasks", "rpo_paper", "rpo_robust")
-RUNS = [ROOT / f"benchmarks/results/{name}.csv" for name in NAMES]
-RUNS += sorted(ROOT.glob("benchmarks/rpo_study*.csv"))
+STUDY = ROOT / "benchmarks/studies/rpo"
+RUNS = [STUDY / f"results/{name}.csv" for name in NAMES]
+RUNS += sorted(STUDY.glob("results/rpo_study*.csv"))
 
 
 def rows_of(scores: dict[str, list[float]]) -> list:

@@ -24,7 +24,7 @@ from plainrl_tools.common import writing
 from plainrl_tools.results import CLOCK, CURVE, EVALUATION, Row
 from torch.utils.tensorboard import SummaryWriter
 
-RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.csv"))
+RESULTS = sorted((ROOT / "benchmarks").glob("**/results/*.csv"))
 SCORE = "eval_return_mean"
 POINTS = ((10, 1.0), (20, 3.0))
 
