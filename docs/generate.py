@@ -124,7 +124,7 @@ def millions(steps) -> str:
 
 
 def task_name(env_id: str) -> str:
-    return env_id.removesuffix("NoFrameskip-v4").replace("envs.cartpole_variants:", "")
+    return env_id.removesuffix("NoFrameskip-v4").replace("benchmarks.cartpole_pixels:", "")
 
 
 def scored(env_id: str, words: str, scores: str, exp_name: str, best: bool = False) -> list[str]:
@@ -231,7 +231,7 @@ def ppo_atari_results(_) -> str:
 
 
 def ppo_pixels_results(_) -> str:
-    tasks = ("envs:CartPolePixels-v0", "CartPole-v1", "envs.cartpole_variants:Skip4-v0")
+    tasks = ("envs:CartPolePixels-v0", "CartPole-v1", "benchmarks.cartpole_pixels:Skip4-v0")  # the last as it was called then
     rows = [scored(task, "`ppo_pixels.py`", "pixels", "ppo_pixels") for task in tasks]
     return table(RESULTS, rows, 3)
 

@@ -539,9 +539,11 @@ def write_set(
 
 
 def labelled(home: Path, name: str, exp_names: set[str], options: Options) -> Options:
-    """The options, with the labels of labels.csv (set,exp_name,label) in the set's folder after those of --labels."""
-    file = home / "labels.csv"
-    if not file.is_file():
+    """The options, with the labels of labels.csv (set,exp_name,label) after those of --labels. The file is in the set's
+    folder or up to two folders above."""
+    folders = [home, *home.parents[:2]]
+    file = next((path / "labels.csv" for path in folders if (path / "labels.csv").is_file()), None)
+    if file is None:
         return options
     with file.open(newline="") as lines:
         # the folder's labels.csv may belong to another program, without these columns
