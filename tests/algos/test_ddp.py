@@ -20,7 +20,6 @@ from conftest import (
     equal,
     fake_atari,
     load,
-    on_first_step,
     read_checkpoint,
     run_folder,
     scalars,
@@ -29,7 +28,6 @@ from conftest import (
 )
 from plainrl_tools.probing.ranks import in_ranks
 from test_files import without_docstring
-from toy_envs import Counter
 
 NAME = "ppo_continuous_ddp"
 
@@ -139,84 +137,6 @@ def test_both_files_have_the_same_lines_more():
         assert own <= {*lines} and len(lines) > 40
         found.append([line for line in lines if line not in own])
     assert found[0] == found[1]
-
-
-def uneven_rows() -> dict:
-    """Gradient and metric of an update with two samples on rank 0 and four on rank 1, of rollouts of four steps."""
-    algo = load(NAME)
-    rows = [-2.0] * 4 if algo.RANK else [1.0] * 2
-    algo.dist.init_process_group()
-    args = algo.Args(num_envs=1, num_steps=4, num_minibatches=1, update_epochs=1, max_grad_norm=99)
-    weight = torch.nn.Parameter(torch.zeros(3))
-    agent = torch.nn.ParameterList([weight])
-
-    def loss(agent, args, x):
-        return (agent[0] * x[:, None]).sum(1).mean(), {"mean": x.mean()}
-
-    batch = {"x": torch.tensor(rows)}
-    metrics = algo.update(agent, torch.optim.SGD([weight], lr=1.0), args, batch, loss)
-    return {"gradient": -weight.detach().numpy(), "metric": metrics["mean"]}
-
-
-def test_every_row_counts_alike(tmp_path):
-    """Reset rows leave a rank with fewer rows. Would break: a plain mean over ranks, which gives the rows
-    of an environment with short episodes more weight than they have in one process."""
-    expected = (2 * 1.0 + 4 * -2.0) / 6
-    for result in in_ranks(uneven_rows):
-        np.testing.assert_allclose(result["gradient"], [expected] * 3, rtol=1e-6)
-        assert result["metric"] == pytest.approx(expected)
-
-
-def counted(folder: str, flags: dict) -> dict:
-    """What a run on Counter met on this rank, and what it made of it."""
-    algo, seeds, agents = load(NAME), [], []
-    make_envs = algo.make_envs
-
-    class Kept(algo.Agent):
-        def __init__(self, *args):
-            super().__init__(*args)
-            agents.append(self)
-
-    def noted(args, backend, num_envs, seed, *rest):
-        made = make_envs(args, backend, num_envs, seed, *rest)
-        on_first_step(made[0], lambda: seeds.append((seed, num_envs)))
-        return made
-
-    algo.Agent, algo.make_envs = Kept, noted
-    Counter.rows.clear()
-    summary = algo.train(tiny(algo, Path(folder), total_timesteps=50, norm_obs=True, **flags))
-    rows = [obs for obs, _, _ in Counter.rows]
-    return {
-        "rows": rows,
-        "seeds": seeds,
-        "generator": torch.initial_seed(),
-        "agent": {key: value.numpy() for key, value in agents[0].state_dict().items()},
-        "summary": summary,
-    }
-
-
-def test_two_rollouts_with_resets(tmp_path):
-    """Would break: statistics with reset rows or of one rank, equal seeds or draws, steps of one rank,
-    a rank 1 that evaluates or writes."""
-    one, other = in_ranks(counted, str(tmp_path), {"num_envs": 3})
-    (seed, n), evaluation = one["seeds"]
-    assert n == 3 and other["seeds"] == [(seed + 3, 3)]  # rank 1 makes no other environments
-    assert evaluation[0] >= seed + 2**30
-    assert one["generator"] != other["generator"]
-    evaluated = 2 * 3 + 1  # steps of rank 0's evaluation, of one episode 3 and one 4 long
-    rows = np.array(one["rows"][:-evaluated] + other["rows"])
-    for agent in (one["agent"], other["agent"]):
-        assert agent["obs_rms.count"] == agent["return_rms.count"] == len(rows)
-        np.testing.assert_allclose(agent["obs_rms.mean"], rows.mean(0), rtol=1e-5)
-        np.testing.assert_allclose(agent["obs_rms.var"], rows.var(0), rtol=1e-5)
-    for key, value in one["agent"].items():
-        np.testing.assert_array_equal(value, other["agent"][key], key)
-    assert one["summary"]["global_step"] == len(rows) and other["summary"] == {}
-    assert one["summary"]["ranks"] == 2
-    run = run_folder(tmp_path)
-    assert len(list(run.glob("events*"))) == 1
-    logged = scalars(run)
-    assert [step for step, _ in logged["losses/value_loss"]][-1] == len(rows)
 
 
 def ends(folder: str, how: str) -> dict:

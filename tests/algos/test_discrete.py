@@ -1,7 +1,6 @@
 """What the files for Discrete actions, vectors or pictures, learn from, on CounterDiscrete."""
 
 import gymnasium as gym
-import numpy as np
 import pytest
 import torch
 from conftest import files, load, run_folder, scalars, spy, tiny
@@ -24,49 +23,6 @@ def batches(algo, monkeypatch, folder, **flags) -> list:
     Counter.rows.clear()
     seen.append(algo.train(tiny(algo, folder, **flags)))
     return seen
-
-
-@files("ppo_pixels")
-def test_ppo_logs_and_trains_on_valid_rows(classic, monkeypatch, tmp_path):
-    """The numbers are those of test_rollout.py. Would break: a reset row that is trained on or counted."""
-    flags = {"norm_reward": False, "total_timesteps": 25}
-    *rollouts, summary = batches(classic, monkeypatch, tmp_path, **flags)
-    logged = scalars(run_folder(tmp_path))
-    assert logged["charts/episodic_return"] == [(13, 8.0), (25, 12.0)]
-    assert logged["charts/episodic_length"] == [(13, 3.0), (25, 4.0)]
-    assert sorted(summary["eval_returns"]) == [6.0, 14.0]
-    played = {  # the rest is the evaluation
-        tuple(obs): int(action[0] > 0) for obs, action, _ in Counter.rows[:25]
-    }
-    for x, actions, *rest in rollouts:
-        assert actions.dtype == torch.int64 and all(len(tensor) == len(x) for tensor in rest)
-        assert [played[tuple(row.tolist())] for row in x] == actions.tolist()
-    assert [len(batch[0]) for batch in rollouts] == [13, 12]
-
-
-@pytest.mark.parametrize("name", ["ppo", "reinforce"])
-def test_policy_is_a_categorical(name):
-    """Would break: a log-probability or entropy that is not the softmax's, a draw from something else."""
-    algo = load(name)
-    agent, x = algo.Agent(3, gym.spaces.Discrete(4), algo.Args()), torch.randn(6, 3)
-    for parameter in agent.actor.parameters():
-        parameter.data += 0.5 * torch.randn_like(parameter)
-    theirs, action = (
-        torch.distributions.Categorical(logits=agent.actor(x)),
-        torch.tensor([0, 1, 2, 3, 0, 1]),
-    )
-    same, logprob, entropy = agent.get_action(x, action)
-    assert same is action
-    torch.testing.assert_close(logprob, theirs.log_prob(action))
-    torch.testing.assert_close(entropy, theirs.entropy())
-    gradients = [torch.autograd.grad(p.sum(), agent.actor[0].weight, retain_graph=True)[0]
-                 for p in (logprob + entropy, theirs.log_prob(action) + theirs.entropy())]  # fmt: skip
-    torch.testing.assert_close(*gradients)
-    draws = torch.stack([agent.get_action(x)[0] for _ in range(4000)])
-    shares = torch.nn.functional.one_hot(draws, 4).float().mean(0)
-    torch.testing.assert_close(
-        shares, theirs.probs.detach(), atol=0.035, rtol=0
-    )  # 4 deviations of 0.5 / 4000^0.5
 
 
 @files("reinforce")
@@ -142,55 +98,6 @@ def test_returns_by_hand(classic):
 
 
 # ---- DQN ----
-
-
-@files("dqn", "dqn_pixels")
-def test_replay_holds_what_happened(classic, monkeypatch, tmp_path):
-    """Would break: a next observation of another episode, a reset row, a row that is overwritten or not there yet."""
-    *drawn, _ = batches(
-        classic, monkeypatch, tmp_path, total_timesteps=600, batch_size=16, train_frequency=2
-    )
-    kinds = set()
-    for obs, next_obs, action, reward, terminal in drawn:
-        for (i, step, episode), following, did, paid, ends in zip(*(t.tolist() for t in (obs, next_obs, action)),
-                                                                  reward.tolist(), terminal.tolist()):  # fmt: skip
-            length = Counter.LENGTHS[int(episode) % 3] + i
-            assert (
-                step < length
-                and following == [i, step + 1, episode]
-                and paid == step + 1 + i
-                and did in (0, 1)
-            )
-            assert ends == (step + 1 == length and episode % 2 == 0)
-            kinds.add((i, step + 1 == length, ends))
-    assert kinds == {
-        (i, *ends) for i in (0.0, 1.0) for ends in ((False, 0.0), (True, 0.0), (True, 1.0))
-    }
-
-
-@files("dqn")
-def test_replay_draws_evenly_and_forgets(classic):
-    """Would break: rows near a reset drawn more often, rows that left the ring, the newest row."""
-    np.random.seed(0)
-    replay, number = classic.Replay(10, 2, 1), 0
-    for row in range(27):
-        obs = np.array([[number], [number + 1]])
-        valid = np.array([row % 4 != 0, True])
-        replay.add(obs, [0, 1], [number, number + 1], [0, 1], valid)
-        number += 2
-    obs, next_obs, action, reward, terminal = replay.sample(40_000).values()
-    rows, counts = np.unique(reward, return_counts=True)
-    expected = [n for n in range(34, 52) if n % 2 or n // 2 % 4]
-    assert (
-        rows.tolist() == expected
-        and torch.equal(obs[:, 0], reward)
-        and torch.equal(next_obs, obs + 2)
-    )
-    mean = 40_000 / len(expected)
-    assert ((counts - mean) ** 2 / mean).sum() < len(expected) + 4 * (
-        2 * len(expected)
-    ) ** 0.5  # chi-square
-    assert torch.equal(action, reward.long() % 2) and torch.equal(terminal, reward % 2)
 
 
 @pytest.mark.parametrize("double", [False, True])

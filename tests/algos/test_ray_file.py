@@ -77,20 +77,6 @@ def test_returns_without_the_rewards_of_reset_rows(tmp_path, monkeypatch, actors
     assert logs[0] == logs[1] and len(logs[0]["charts/episodic_return"]) >= 3
 
 
-def test_every_observation_and_draw_is_the_parents(tmp_path, monkeypatch, actors):
-    """Two actions, ten observed numbers, other flags. Would break: an order of rows or columns that the curves of one
-    toy do not show."""
-    kept = []
-    for name in (PARENT, NAME):
-        algo = load(name)
-        kept.append(batches(monkeypatch, algo))
-        flags = {"env_id": "Reacher-v5", "num_envs": 3, "num_minibatches": 3, "norm_adv": True}
-        algo.train(tiny(algo, tmp_path / name, total_timesteps=60, activation="SiLU", **flags))
-    assert len(kept[0]) == len(kept[1]) == 3
-    for one, other in zip(*kept):
-        assert all(torch.equal(*pair) for pair in zip(one, other))
-
-
 def test_a_runner_that_is_asked_twice(tmp_path, monkeypatch, actors):
     """Where its answer is lost on the way Ray asks again. Would break: a second rollout in place of the first, with the
     ends of episodes one rollout off."""

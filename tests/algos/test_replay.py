@@ -78,33 +78,6 @@ def world():
     return World()
 
 
-def test_every_draw_happened_and_all_that_can_be_drawn_are(world):
-    """Would break: a stack across a reset, a next observation of another episode, a row that is never drawn, or is
-    drawn without its next frame or after its first frames were overwritten; before and after the ring closes."""
-    for rows in (2, 1, 1, 3, 4, 1, 1, 5, 7, 12, 30, 1):
-        world.play(rows)
-        assert set(world.drawn(800)) == world.drawable()
-    assert world.count > 5 * ROWS
-    kinds = [world.happened[number][1:] for number in world.happened]
-    assert {back for back, _ in kinds} == {0, 1, 2, 3} and {
-        bool(ended) for _, (*_, ended) in kinds
-    } == {True, False}
-
-
-def test_draws_are_uniform(world):
-    """Would break: rows near a reset drawn more often, a first environment that is preferred; chi-square."""
-    world.play(5 * ROWS + 5)
-    numbers = sorted(world.drawable())
-    counts = np.zeros(len(numbers))
-    for _ in range(20):
-        reward = world.replay.sample(500)["reward"]
-        counts += [(reward == number).sum().item() for number in numbers]
-    assert counts.sum() == 10_000
-    expected, freedom = 10_000 / len(numbers), len(numbers) - 1
-    assert freedom > 12
-    assert ((counts - expected) ** 2 / expected).sum() < freedom + 4 * np.sqrt(2 * freedom)
-
-
 def arrays(replay) -> dict[str, np.ndarray]:
     """What the replay holds, by name."""
     kinds = np.ndarray, torch.Tensor
