@@ -53,6 +53,26 @@ def integral(mean: float, std: float, low: float, high: float) -> float:
     return torch.trapezoid(log_density.exp() * (log_slope - log_density), u).item()
 
 
+@EACH
+def test_logprob_and_its_gradient(distribution):
+    """Would break: a density without its scale, a change of variables with a wrong sign or axis."""
+    agent, squashed = make_agent(distribution), distribution == "squashed"
+    x = torch.randn(50, OBS_DIM, dtype=torch.float64)
+    u = 1.5 * torch.randn(50, 2, dtype=torch.float64)
+    _, logprob, _ = agent.get_action(x, u)
+    value = torch.from_numpy(agent.to_env(u)) if squashed else u
+    expected = reference(agent, distribution, x).log_prob(value).sum(-1)
+    assert logprob.shape == (50,)
+    torch.testing.assert_close(logprob, expected, rtol=1e-8, atol=1e-8)
+    parameters = [*agent.actor_mean.parameters(), agent.actor_logstd]
+    weights = torch.randn(50, dtype=torch.float64)
+    ours = torch.autograd.grad((weights * logprob).sum(), parameters)
+    theirs = torch.autograd.grad((weights * expected).sum(), parameters)
+    for mine, other in zip(ours, theirs):
+        assert other.abs().max() > 0
+        torch.testing.assert_close(mine, other, rtol=1e-6, atol=1e-8)
+
+
 def test_squashed_entropy_estimate_is_unbiased():
     """Would break: an entropy without the change of variables, or one whose gradient misses the draw."""
     n, agent = 100_000, make_agent("squashed")
