@@ -1,8 +1,9 @@
 """Figures, tables and statistics of runs.
 
     python scripts/plot.py runs                                       run folders -> curves/runs_curves.png etc.
-    python scripts/plot.py runs --export benchmarks/results/NAME.csv  run folders -> one long CSV, and its figures
-    python scripts/plot.py benchmarks/results/*.csv                   make all published figures and tables again
+    python scripts/plot.py runs                     the figures and tables of run folders, in curves/
+    python scripts/plot.py runs --export NAME.csv   the same, and one long CSV
+    python scripts/plot.py NAME.csv                 figures and tables of such a CSV
     python scripts/plot.py FILE.csv --figure curves.png               draw only the learning curves, into this file
 
 Each CSV file is a set of runs called NAME, and so are all run folders together. The figures of a set are written to

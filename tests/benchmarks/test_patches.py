@@ -1,4 +1,4 @@
-"""The changes of benchmarks/patches still fit the files that they change, and scripts/patched.sh says so where not."""
+"""The patches of the studies still fit the files that they change, and scripts/patched.sh says so where not."""
 
 import os
 import re
