@@ -21,6 +21,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -479,13 +480,20 @@ def write(path: Path, content):
 
 def load_checkpoint(run_dir: str) -> dict:
     """The checkpoint of a run. It is loaded as data, so that it cannot execute code."""
+    path = Path(run_dir, "checkpoint.pt")
+    if not Path(run_dir).is_dir():
+        sys.exit(f"--resume {run_dir}: no such folder; give the folder of a run, such as runs/RUN")
+    if not path.exists():
+        sys.exit(f"--resume {run_dir} has no checkpoint yet; start the run again without --resume")
     try:
-        saved = torch.load(Path(run_dir, "checkpoint.pt"), map_location="cpu", weights_only=True)
+        saved = torch.load(path, map_location="cpu", weights_only=True)
+        script = f"{saved['algo']}.py"
         if saved["algo"] != Path(__file__).stem:
-            raise ValueError(f"it was written by {saved['algo']}.py")
+            sys.exit(f"--resume {run_dir} was written by {script}; resume it with that file")
         file_format = saved.get("format", 1)  # checkpoints without the number are of format 1
         if file_format != CHECKPOINT_FORMAT:
-            raise ValueError(f"format {file_format}; this file reads format {CHECKPOINT_FORMAT}")
+            wrong = f"has format {file_format}, and this file reads format {CHECKPOINT_FORMAT}"
+            sys.exit(f"--resume {run_dir} {wrong}; use the copy of {script} in that folder")
         config = Path(run_dir, "config.json")
         if config.exists():  # it is newer if a resumed run was killed before it saved
             saved["args"] = json.loads(config.read_text())["args"]
@@ -775,7 +783,7 @@ def train(args: Args, signals=()) -> dict:
         finished = global_step >= args.total_timesteps
         every = args.eval_frequency or args.total_timesteps  # 0 evaluates at the end only
         if finished or global_step // every > first_step // every:
-            bar.set_description_str("evaluation ")
+            bar.set_description_str(f"evaluating {args.eval_episodes} episodes ")
             video_dir = run_dir / f"videos/step-{global_step}" if args.capture_video else None
             eval_seed = env_seed + 2**30
             eval_returns, greedy_returns = evaluate_both(agent, args, eval_seed, video_dir)
@@ -797,7 +805,7 @@ def train(args: Args, signals=()) -> dict:
             saved_step = global_step
             if bar.disable:  # no terminal: print a line instead
                 print(f"step {global_step}/{args.total_timesteps}, {bar.postfix}", flush=True)
-        bar.set_description_str(f"saved {saved_step} ")
+        bar.set_description_str(f"checkpoint {saved_step} ")
         if interrupted:
             break
 
@@ -811,19 +819,37 @@ def train(args: Args, signals=()) -> dict:
     return summary
 
 
-if __name__ == "__main__":
+def check_flags(words: list[str]):
+    """Exit if there are flags that only CleanRL has, or switches with a value, and say what to do."""
     replaced = {  # flags of CleanRL, and what takes their place
-        "--cuda": "use --device cuda",
-        "--no-cuda": "use --device cpu",
-        "--gym-id": "use --env-id",
-        "--save-model": "leave it out: every run saves checkpoint.pt",
-        "--torch-deterministic": "leave it out: on a CPU a seed fixes the run",
-        "--no-torch-deterministic": "leave it out",
+        "gym-id": "use --env-id",
+        "save-model": "leave it out: every run saves checkpoint.pt",
+        "upload-model": "leave it out: nothing is uploaded",
+        "hf-entity": "leave it out: nothing is uploaded",
+        "torch-deterministic": "leave it out: on a CPU a seed fixes the run",
     }
-    for word in sys.argv[1:]:
-        flag, *_ = word.split("=")
-        if flag in replaced:
-            sys.exit(f"{flag} is not a flag of this file; {replaced[flag]}")
+    problems = []
+    for word, next_word in zip(words, [*words[1:], "--"]):
+        if not word.startswith("--"):
+            continue
+        flag, _, value = word.partition("=")
+        if not value and not next_word.startswith("-"):
+            value = next_word
+        name = flag.replace("_", "-").removeprefix("--").removeprefix("no-")
+        if name == "cuda":
+            wants_cpu = flag == "--no-cuda" or value.lower() in ("false", "0")
+            device = "cpu" if wants_cpu else "cuda"
+            problems.append(f"{flag} is not a flag of this file; use --device {device}")
+        elif name in replaced:
+            problems.append(f"{flag} is not a flag of this file; {replaced[name]}")
+        elif value and isinstance(getattr(Args, name.replace("-", "_"), None), bool):
+            problems.append(f"{flag} takes no value: --{name} or --no-{name}")
+    if problems:
+        sys.exit("\n".join(problems))
+
+
+if __name__ == "__main__":
+    check_flags(sys.argv[1:])
     # The defaults of a resumed run are its saved arguments, so --resume is parsed first
     first_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     first_parser.add_argument("--resume")
@@ -834,8 +860,14 @@ if __name__ == "__main__":
 
     def stop(number, frame):
         """Let train() save a checkpoint and exit; a second Ctrl-C ends the run at once."""
-        signals.append(number)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if RANK == 0 and not signals:  # DDP: one line for all ranks
+            line = "stopping after this iteration and its evaluation, if it has one"
+            second = "a second Ctrl-C ends at once and loses the steps since the last checkpoint"
+            new_line = "\n" if sys.stderr.isatty() else ""  # the progress bar has not ended its own
+            with suppress(OSError):  # the terminal may be closed
+                os.write(2, f"{new_line}{line}; {second}\n".encode())  # print() may be at work
+        signals.append(number)
 
     for name in ("SIGINT", "SIGTERM", "SIGUSR1"):  # Slurm sends SIGUSR1, which Windows lacks
         if hasattr(signal, name):

@@ -35,6 +35,8 @@ UNFINISHED, OUTDATED, ABSENT = 1.0, 2.0, 3.0  # values of this metric
 WHY = {UNFINISHED: "is not finished"}
 WHY[OUTDATED] = "used a different version of its script than sweep.json records"
 WHY[ABSENT] = "is declared in sweep.json, but there is no such run"
+NO_EPISODE = "no episode ended in training; train for more steps, or draw the evaluations by "
+NO_EPISODE += f"--metric {EVALUATION}"
 SUMMARY = ("eval_return_mean", "eval_return_std", "eval_return_median", "eval_return_min")
 SUMMARY += ("eval_greedy_mean", "best_return_mean", "train_return_last100", "sps", "wall_time_s")
 SCORES = ("eval_return_mean", "sps")  # the score of a set is the first of these that it has
@@ -365,11 +367,11 @@ def finals_of(rows: list[Row], metric: str) -> dict[tuple[str, str], dict[int, f
     return finals
 
 
-def problems(rows: list[Row], score: str) -> list[tuple[str, str]]:
+def problems(rows: list[Row], score: str, curve: str = CURVE) -> list[tuple[str, str]]:
     """Return (env_id, message) for everything that is missing from a set.
 
-    A run that has not finished is missing. So is a finite score, or a learning curve, for a seed that another
-    experiment in the same environment has.
+    A run that has not finished is missing. So is a finite score, or a learning curve of the metric `curve`, for a seed
+    that another experiment in the same environment has.
     """
     seeds, found = defaultdict(set), []
     unfinished = defaultdict(set)
@@ -380,7 +382,7 @@ def problems(rows: list[Row], score: str) -> list[tuple[str, str]]:
             found.append((row.env_id, f"{row.exp_name} on {row.env_id} with seed {row.seed} {why}"))
         else:
             seeds[row.env_id].add(row.seed)
-    for metric in (score, CURVE):
+    for metric in (score, curve):
         finals = finals_of(rows, metric)
         for env_id, name in sorted({(row.env_id, row.exp_name) for row in rows}):
             values = finals.get((env_id, name), {})
@@ -389,7 +391,10 @@ def problems(rows: list[Row], score: str) -> list[tuple[str, str]]:
             drawn = metric == score or any(env == env_id for env, _ in finals)
             if absent and drawn:
                 listing = " ".join(map(str, absent))
-                found.append((env_id, f"{name} on {env_id} has no {metric} for seeds {listing}"))
+                line = f"{name} on {env_id} has no {metric} for seeds {listing}"
+                if metric == CURVE:
+                    line += f": {NO_EPISODE}"
+                found.append((env_id, line))
     return found
 
 
@@ -420,7 +425,7 @@ def refuse(name: str, rows: list[Row], score: str, left_out: list[str], options)
 
     Everything that is refused is printed with its reason.
     """
-    found = problems(rows, score)
+    found = problems(rows, score, options.metric)
     missing = [line for _, line in found] if options.allow_incomplete else []
     refused = left_out + [line for _, line in found if not options.allow_incomplete]
     if refused:

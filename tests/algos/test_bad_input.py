@@ -154,7 +154,7 @@ def test_what_the_machine_lacks(name, monkeypatch, tmp_path):
         refused(algo, tmp_path, "--device", device, "auto", device=device)
     if has(algo, "track"):
         refused(algo, tmp_path, "--track", "pip install wandb", track=True)
-    refused(algo, tmp_path, "--resume", "no/such/run", resume="no/such/run")
+    refused(algo, tmp_path, "--resume no/such/run: no such folder", resume="no/such/run")
 
 
 @every_of(*NAMES[:1], "sac_continuous", *CLASSIC)

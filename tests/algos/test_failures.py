@@ -113,7 +113,7 @@ def test_an_exception_names_what_was_saved(every, monkeypatch, tmp_path):
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="fell over"):
         patch.setattr(sys, "stderr", terminal)
         every.train(tiny(every, tmp_path, **flags))
-    shown = [int(number) for number in re.findall(r"saved (\d+)", terminal.text)]
+    shown = [int(number) for number in re.findall(r"checkpoint (\d+)", terminal.text)]
     assert shown and shown[-1] == [step for step in saved if step][-1]
     assert read_checkpoint(run_folder(tmp_path))["global_step"] == saved[-1]
     assert scalars(run_folder(tmp_path))["charts/SPS"]

@@ -158,14 +158,44 @@ def test_runs_dir_that_cannot_be_made(name, monkeypatch, tmp_path):
         algo.open_run(tiny(algo, tmp_path), "cpu", *more, 0)
 
 
-@pytest.mark.parametrize("flag", ["--cuda", "--no-cuda", "--gym-id=Hopper-v5", "--save-model"])
-def test_flags_of_cleanrl(flag, tmp_path):
-    """Would break: an unknown flag, and no word of what takes its place."""
-    process = command_line(flag, script=script("ppo"), cwd=tmp_path)
+CLEANRL = {  # words on the command line: the advice
+    "--cuda": "--cuda is not a flag of this file; use --device cuda",
+    "--cuda True": "--cuda is not a flag of this file; use --device cuda",
+    "--cuda False": "--cuda is not a flag of this file; use --device cpu",
+    "--cuda=False": "--cuda is not a flag of this file; use --device cpu",
+    "--no-cuda": "--no-cuda is not a flag of this file; use --device cpu",
+    "--gym-id Hopper-v5": "--gym-id is not a flag of this file; use --env-id",
+    "--save_model": "--save_model is not a flag of this file; leave it out",
+    "--no-save-model": "--no-save-model is not a flag of this file; leave it out",
+    "--hf-entity me": "--hf-entity is not a flag of this file; leave it out",
+    "--anneal-lr False": "--anneal-lr takes no value: --anneal-lr or --no-anneal-lr",
+    "--no-norm_adv=1": "--no-norm_adv takes no value: --norm-adv or --no-norm-adv",
+}
+
+
+@pytest.mark.parametrize("words", CLEANRL)
+def test_flags_of_cleanrl(words):
+    """Would break: an unknown flag, and no word of what takes its place; the opposite of what was meant."""
+    with pytest.raises(SystemExit) as stopped:
+        load("ppo").check_flags(words.split())
+    assert str(stopped.value).startswith(CLEANRL[words]) and "\n" not in str(stopped.value)
+
+
+def test_all_flags_of_cleanrl_at_once(tmp_path):
+    """Would break: a command of CleanRL's that is refused one flag at a time."""
+    words = "--upload-model --seed 3 --cuda False --norm-adv True --hf-entity me --clip-vloss"
+    process = command_line(*words.split(), script=script("ppo"), cwd=tmp_path)
     _, errors = process.communicate(timeout=120)
-    assert process.returncode == 1 and errors.count("\n") == 1, errors
-    assert f"{flag.partition('=')[0]} is not a flag of this file; " in errors
+    named = [line.split()[0] for line in errors.splitlines()]
+    assert process.returncode == 1, errors
+    assert named == ["--upload-model", "--cuda", "--norm-adv", "--hf-entity"], errors
     assert list(tmp_path.iterdir()) == []
+
+
+def test_flags_that_are_right():
+    """Would break: a right command that is refused: a switch before a flag, a text that looks like a value."""
+    words = "--norm-adv --no-anneal-lr --exp-name True --seed 1 --env-id=CartPole-v1 --track"
+    load("ppo").check_flags(words.split())
 
 
 def test_squash_of_a_constant_action(tmp_path, registered):
@@ -185,7 +215,7 @@ def test_numbers_of_the_bar(columns, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr("tqdm.std._screen_shape_wrapper", lambda: lambda _: (columns, 24))
     bar = algo.open_bar(tiny(algo, tmp_path, total_timesteps=1_000_000), 0)
-    bar.set_description_str("saved 980000 ")
+    bar.set_description_str("checkpoint 980000 ")
     bar.postfix = "return -1234.5, SPS 5860"
     bar.update(990_000)
     bar.refresh()

@@ -393,6 +393,8 @@ def test_signal_from_outside(name, number, tmp_path):
     process.send_signal(number)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 128 + number, errors
+    first, *_ = errors.splitlines()
+    assert first.startswith("stopping after this iteration") and "second Ctrl-C" in first
     assert "Traceback" not in errors
     assert read_checkpoint(run_folder(tmp_path))["global_step"] > 0
 
@@ -494,7 +496,8 @@ def test_foreign_checkpoint(tmp_path, kind):
         algo.train(tiny(algo, tmp_path, resume=str(run)))
     message = str(stopped.value)
     assert "--resume" in message and str(run) in message and len(message.splitlines()) == 1
-    assert kind != "other file" or "sac" in message
+    assert kind != "other file" or message.endswith("by sac.py; resume it with that file")
+    assert kind != "missing" or "has no checkpoint yet; start the run again" in message
     assert not trap.exists() and not (tmp_path / "runs").exists()
 
 

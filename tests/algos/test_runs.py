@@ -282,7 +282,7 @@ def test_bar(every, monkeypatch, tmp_path):
     every.train(tiny(every, tmp_path, total_timesteps=61, eval_frequency=30))
     lines = re.split("[\r\n]+", terminal.text)
     assert "nan" not in terminal.text
-    assert any("evaluation" in line for line in lines)
+    assert any("evaluating 2 episodes" in line for line in lines)
     counts = [re.search(r"(\d+)/(\d+), .*\[", line) for line in lines]
     counts = [(int(count[1]), int(count[2])) for count in counts if count]
     assert counts and {total for _, total in counts} == {61}

@@ -53,6 +53,35 @@ def test_policy_in_own_python(run, tmp_path):
         assert found["action"] == agent.actor_mean(right).clamp(-2, 2).numpy()
 
 
+OTHER_FILES = {"ppo": "CartPole-v1", "dqn": "CartPole-v1", "sac_continuous": "Pendulum-v1"}
+OTHER_FILES |= dict.fromkeys(("td3_continuous", "ddpg_continuous"), "Pendulum-v1")
+
+
+@pytest.mark.parametrize("name", OTHER_FILES)
+def test_policies_of_other_files_in_own_python(name, tmp_path):
+    """The second block of docs/runs.md. Would break: lines that do not fit the first block, or an action that the
+    environment does not take."""
+    file, env_id = load(ROOT / f"algos/{name}.py"), OTHER_FILES[name]
+    args, extra = (
+        file.Args(env_id=env_id),
+        ["float32"] if OTHER_FILES[name] == "Pendulum-v1" else [],
+    )
+    with gym.make(env_id) as env:
+        agent = file.Agent(env.observation_space.shape[0], env.action_space, args, *extra)
+    saved = {"env_id": env_id, "args": vars(args), "agent": agent.state_dict()}
+    torch.save(saved, tmp_path / "checkpoint.pt")
+    first, second = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs/runs.md").read_text(), re.DOTALL
+    )
+    first = first.replace("ppo_continuous", name).replace("runs/RUN", str(tmp_path))
+    if extra:
+        first = first.replace('Args(**saved["args"]))', 'Args(**saved["args"]), "float32")')
+    (lines,) = [part for part in second.split("    # ") if f"{name}.py" in part.split("\n")[0]]
+    found = {}
+    exec("\n".join([*first.splitlines()[:-2], *lines.splitlines()[1:]]), found)
+    assert found["env"].action_space.contains(found["action"])
+
+
 def printed(capsys) -> list[float]:
     return [
         float(value)

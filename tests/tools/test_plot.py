@@ -523,8 +523,15 @@ def test_what_else_is_missing():
     assert lines == [
         f"b on E-v1 has no {SCORE} for seeds 2",
         f"c on E-v1 has no {SCORE} for seeds 1 2",
-        f"a on E-v1 has no {CURVE} for seeds 2",
-        f"c on E-v1 has no {CURVE} for seeds 2",
+        f"a on E-v1 has no {CURVE} for seeds 2: {results.NO_EPISODE}",
+        f"c on E-v1 has no {CURVE} for seeds 2: {results.NO_EPISODE}",
+    ]
+    assert f"--metric {EVALUATION}" in results.NO_EPISODE
+    rows += rows_of({"a": [1, 2], "b": [1, 2], "c": [1, 2]}, metric=EVALUATION)
+    lines = [line for _, line in results.problems(rows, SCORE, EVALUATION)]
+    assert lines == [
+        f"b on E-v1 has no {SCORE} for seeds 2",
+        f"c on E-v1 has no {SCORE} for seeds 1 2",
     ]
     assert verdicts(rows_of({"a": [1.0] * 6, "b": [math.nan] * 6})) == ["not tested"]
 

@@ -192,3 +192,5 @@ def test_commands_of_the_front_page():
                 assert re.search(rf"^    {flag[2:].replace('-', '_')}: ", text, re.MULTILINE), flag
         for file in ("requirements.txt", "requirements-dev.txt"):
             assert file not in words or (ROOT / file).exists()
+    (version,) = re.findall(r"pip install (torch==\S+) --index-url", readme)
+    assert version in (ROOT / "requirements.txt").read_text().splitlines()

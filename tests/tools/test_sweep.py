@@ -283,6 +283,13 @@ def test_bad_input(folder, capsys, script, more, common, words):
     assert not Path("runs").exists() and not journal()
 
 
+def test_checks_are_shown_on_a_terminal(folder, monkeypatch, capsys):
+    """Would break: a --dry-run that prints nothing for a minute, while it starts each script once."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    sweep.expand(options("fake.py", env_ids=("A", "B"), seeds=("1-2",)), [])
+    assert capsys.readouterr().err == "checking fake.py on A\nchecking fake.py on B\n"
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

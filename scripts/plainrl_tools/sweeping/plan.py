@@ -88,9 +88,9 @@ def parse(cls, where, flags: list[str]):
 
 
 def dry_start(script: Path, module, args) -> None:
-    """Call train() with a stop signal, so that errors before the first step, such as an unknown id, are found early.
+    """Call train() with a stop signal, so that errors at the start, such as an unknown id, are found early.
 
-    With the signal, train() sets up everything and ends before its first step. Its run folder is deleted.
+    With the signal, train() sets up everything and ends after one iteration. Its run folder is deleted.
     """
     train = getattr(module, "train", None)
     # only a train() with a list of signals, as in algos/, can be stopped before its first step
@@ -196,6 +196,8 @@ def jobs_of(plan: Plan, common: list[str], runs_dir: Path):
             flags = ["--exp-name", label, *given, *(word for flag in chosen for word in flag)]
             args = parse(module.Args, script, flags)
             if seed == seeds[0]:
+                if sys.stderr.isatty():  # it takes seconds, in which nothing else is printed
+                    print(f"checking {script} on {env_id}", file=sys.stderr)
                 dry_start(script, module, args)
             defaults = {f.name: f.default for f in fields(args) if f.default is not MISSING}
             name = f"{env_id.replace('/', '-').replace(':', '-')}__{label}__{seed}"
