@@ -231,7 +231,11 @@ def ppo_atari_results(_) -> str:
 
 
 def ppo_pixels_results(_) -> str:
-    tasks = ("envs:CartPolePixels-v0", "CartPole-v1", "benchmarks.cartpole_pixels:Skip4-v0")  # the last as it was called then
+    tasks = (
+        "envs:CartPolePixels-v0",
+        "CartPole-v1",
+        "benchmarks.cartpole_pixels:Skip4-v0",
+    )  # its old name
     rows = [scored(task, "`ppo_pixels.py`", "pixels", "ppo_pixels") for task in tasks]
     return table(RESULTS, rows, 3)
 
