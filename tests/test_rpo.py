@@ -53,6 +53,7 @@ def test_alpha_zero_is_ppo_bit_for_bit(tmp_path, flags):
         agents.append(read_checkpoint(run)["agent"])
         curves.append(scalars(run))
         del curves[-1]["charts/SPS"]
+    assert {value for _, value in curves[1].pop("charts/rpo_alpha")} == {0.0}
     ppo, rpo = agents
     assert ppo.keys() == rpo.keys()
     assert all(torch.equal(ppo[key], rpo[key]) for key in ppo)
@@ -109,7 +110,8 @@ def test_evaluation_is_without_noise(perturb):
 
 @pytest.mark.parametrize(("start", "final"), [(0.7, 0.05), (0.5, 0.0), (0.5, None)])
 def test_alpha_decays_linearly(monkeypatch, tmp_path, start, final):
-    """Would break: a schedule by rollouts of another length, one that never reaches its end, or starts elsewhere."""
+    """Would break: a schedule by rollouts of another length, one that never reaches its end, or starts elsewhere; a log
+    of another alpha than the one that acts."""
     rpo, widest = load("rpo_continuous"), []
 
     def measure(agent, *_):
@@ -126,6 +128,10 @@ def test_alpha_decays_linearly(monkeypatch, tmp_path, start, final):
     expected = [start + (end - start) * step / total for step in range(0, total, 16)]
     for measured, alpha in zip(widest, expected):
         assert measured == pytest.approx(alpha, rel=0.01, abs=1e-3)
+    logged = scalars(run_folder(tmp_path))["charts/rpo_alpha"]
+    assert logged == [
+        (step + 16, pytest.approx(expected[step // 16])) for step in range(0, total, 16)
+    ]
 
 
 def test_resume_goes_on_with_the_schedule(monkeypatch, tmp_path):
