@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import random
+import re
 import shutil
 import time
 
@@ -441,27 +442,34 @@ def test_a_run_goes_back_to_an_earlier_checkpoint(every, tmp_path):
     assert (run / "checkpoint-good.pt").read_bytes() == b"mine"
 
 
-def test_full_disk_while_an_earlier_checkpoint_is_kept(monkeypatch, tmp_path):
-    """Would break: a traceback; half a file that stays; a checkpoint.pt of before that is lost."""
+@pytest.mark.parametrize("how", ["full disk", "killed"])
+def test_an_earlier_checkpoint_is_half_written(monkeypatch, tmp_path, how):
+    """Would break: a traceback; half a file that stays, also where a kill leaves it; a checkpoint.pt that is lost."""
     algo = load("ppo_continuous")
     save, calls = torch.save, iter(range(10**6))
 
     def full(content, path):
         if next(calls) == 3:  # the second checkpoint is complete, its copy is not
             path.write_bytes(b"half")
+            if how == "killed":
+                raise Killed
             raise RuntimeError("[enforce fail at inline_container.cc] . unexpected pos")
         save(content, path)
 
     flags = {"checkpoint_frequency": 10, "keep_checkpoints": 2}
     with monkeypatch.context() as patch:
         patch.setattr(algo.torch, "save", full)
-        with pytest.raises(SystemExit, match=r"checkpoint-\d+.pt cannot be written: .* disk"):
+        with pytest.raises((SystemExit, Killed)) as ended:
             algo.train(tiny(algo, tmp_path, **flags))
+    full_disk = re.search(r"checkpoint-\d+.pt cannot be written: .* disk", str(ended.value))
+    assert bool(full_disk) == (how == "full disk")
     run = run_folder(tmp_path)
     (first,) = kept(run)
-    assert read_checkpoint(run)["global_step"] > first and not list(run.glob("*.tmp"))
+    assert read_checkpoint(run)["global_step"] > first
+    assert len(list(run.glob("*.tmp"))) == (how == "killed")
     algo.train(tiny(algo, tmp_path, resume=str(run), **flags))
     assert kept(run)[-1] == read_checkpoint(run)["global_step"] >= 64
+    assert not list(run.glob("*.tmp"))
 
 
 # ---- stops and kills
