@@ -68,6 +68,7 @@ class Args:
     runs_dir: str = "runs"  # parent of the run folder
     resume: str = ""  # run folder to continue; flags given with it replace the saved ones
     checkpoint_frequency: int = 20_000  # steps between checkpoints
+    keep_checkpoints: int = 0  # keep this many of the last checkpoints, as checkpoint-STEP.pt
     eval_frequency: int = 10_000  # steps between evaluations; 0 evaluates only at the end
     eval_episodes: int = 100  # episodes of an evaluation, each in an environment of its own
     eval_max_steps: int = 50_000  # an evaluation truncates longer episodes
@@ -98,7 +99,7 @@ class Args:
 
     def __post_init__(self):
         fractions = ("gamma", "tau", "start_e", "end_e", "eval_e", "exploration_fraction")
-        may_be_zero = ("seed", "eval_frequency", *fractions)
+        may_be_zero = ("seed", "eval_frequency", "keep_checkpoints", *fractions)
         for name, value in asdict(self).items():
             flag = f"--{name.replace('_', '-')} {value}"
             if type(value) not in (int, float):  # text and switches
@@ -409,7 +410,7 @@ def evaluate(agent: Agent, envs, obs) -> np.ndarray:
 
 def write(path: Path, content):
     """Write atomically: a killed process leaves the old file or the new one, never half of one."""
-    partial_path = path.with_suffix(".tmp")
+    partial_path = path.with_name("unfinished.tmp")  # one name: the next write replaces a leftover
     try:
         if path.suffix == ".pt":
             torch.save(content, partial_path)
@@ -419,6 +420,21 @@ def write(path: Path, content):
     except (OSError, RuntimeError) as error:  # torch.save() on a full disk: a RuntimeError
         partial_path.unlink(missing_ok=True)
         sys.exit(f"{path} cannot be written: {error}. Is the disk full or write-protected?")
+
+
+def save_checkpoint(args: Args, run_dir: Path, content: dict):
+    """Write checkpoint.pt, and keep the last --keep-checkpoints as checkpoint-STEP.pt as well."""
+    write(run_dir / "checkpoint.pt", content)
+    if args.keep_checkpoints == 0:
+        return
+    global_step = content["global_step"]
+    write(run_dir / f"checkpoint-{global_step}.pt", content)
+    names = [path.stem.removeprefix("checkpoint-") for path in run_dir.glob("checkpoint-*.pt")]
+    steps = [int(name) for name in names if name.isdecimal()]  # other names are the user's
+    # A run that was resumed at an earlier step has files of later steps: they are removed first
+    steps.sort(key=lambda step: (step <= global_step, step))
+    for step in steps[: -args.keep_checkpoints]:
+        Path(run_dir, f"checkpoint-{step}.pt").unlink(missing_ok=True)
 
 
 def load_checkpoint(run_dir: str) -> dict:
@@ -787,7 +803,7 @@ def train(args: Args, signals=()) -> dict:
                 "target_agent": target_agent.state_dict(),
                 "optimizer": optimizer.state_dict(),
             }
-            write(run_dir / "checkpoint.pt", {**record, **state})
+            save_checkpoint(args, run_dir, {**record, **state})
             saved_step = global_step
             if bar.disable:  # no terminal: print a line instead
                 print(f"step {global_step}/{args.total_timesteps}, {bar.postfix}", flush=True)

@@ -65,6 +65,7 @@ class Args:
     runs_dir: str = "runs"  # parent of the run folder
     resume: str = ""  # run folder to continue; flags given with it replace the saved ones
     checkpoint_frequency: int = 20_000  # steps between checkpoints
+    keep_checkpoints: int = 0  # keep this many of the last checkpoints, as checkpoint-STEP.pt
     eval_frequency: int = 0  # steps between evaluations; 0 evaluates only at the end
     eval_episodes: int = 100  # episodes of an evaluation, each in an environment of its own
     eval_max_steps: int = 50_000  # an evaluation truncates longer episodes
@@ -102,7 +103,8 @@ class Args:
 
     def __post_init__(self):
         fractions = ("gamma", "gae_lambda")
-        may_be_zero = ("seed", "eval_frequency", "ent_coef", "vf_coef", *fractions)
+        may_be_zero = ("seed", "eval_frequency", "keep_checkpoints")
+        may_be_zero += ("ent_coef", "vf_coef", *fractions)
         fractions += ("beta_decay",)  # Penalty: at most 1, and not 0
         for name, value in asdict(self).items():
             flag = f"--{name.replace('_', '-')} {value}"
@@ -419,7 +421,7 @@ def evaluate(agent: Agent, envs, obs) -> np.ndarray:
 
 def write(path: Path, content):
     """Write atomically: a killed process leaves the old file or the new one, never half of one."""
-    partial_path = path.with_suffix(".tmp")
+    partial_path = path.with_name("unfinished.tmp")  # one name: the next write replaces a leftover
     try:
         if path.suffix == ".pt":
             torch.save(content, partial_path)
@@ -429,6 +431,35 @@ def write(path: Path, content):
     except (OSError, RuntimeError) as error:  # torch.save() on a full disk: a RuntimeError
         partial_path.unlink(missing_ok=True)
         sys.exit(f"{path} cannot be written: {error}. Is the disk full or write-protected?")
+
+
+def save_checkpoint(args: Args, run_dir: Path, content: dict):
+    """Write checkpoint.pt, and keep the last --keep-checkpoints as checkpoint-STEP.pt as well."""
+    write(run_dir / "checkpoint.pt", content)
+    if args.keep_checkpoints == 0:
+        return
+    global_step = content["global_step"]
+    write(run_dir / f"checkpoint-{global_step}.pt", content)
+    names = [path.stem.removeprefix("checkpoint-") for path in run_dir.glob("checkpoint-*.pt")]
+    steps = [int(name) for name in names if name.isdecimal()]  # other names are the user's
+    # A run that was resumed at an earlier step has files of later steps: they are removed first
+    steps.sort(key=lambda step: (step <= global_step, step))
+    for step in steps[: -args.keep_checkpoints]:
+        Path(run_dir, f"checkpoint-{step}.pt").unlink(missing_ok=True)
+
+
+def save_best(run_dir: Path, record: dict, agent: Agent, eval_returns: np.ndarray):
+    """Write best.pt if the mean return is higher than the one in it, also in a resumed run."""
+    path = run_dir / "best.pt"
+    mean = float(eval_returns.mean())
+    if path.exists():
+        try:
+            best_mean = torch.load(path, map_location="cpu", weights_only=True)["eval_return_mean"]
+        except Exception as error:
+            sys.exit(f"{path} cannot be read: {error!r:.120}. Remove it, then use --resume")
+        if mean <= best_mean:
+            return
+    write(path, {**record, "agent": agent.state_dict(), "eval_return_mean": mean})
 
 
 def load_checkpoint(run_dir: str) -> dict:
@@ -617,6 +648,13 @@ def choose_device(args: Args) -> str:
     return device
 
 
+def maybe_compile(function, args: Args):
+    """The function, compiled if --compile is set; on a GPU it then runs as a CUDA graph."""
+    if args.compile:
+        return torch.compile(function, mode="reduce-overhead")
+    return function
+
+
 def seed_everything(seed: int):
     random.seed(seed)
     np.random.seed(seed)
@@ -650,13 +688,9 @@ def train(args: Args, signals=()) -> dict:
         agent.load_state_dict(saved["agent"])
         moments = saved["optimizer"]["state"]  # the hyperparameters come from the flags
         optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
-    policy = agent.get_action
-    gae = compute_gae
-    loss_fn = ppo_loss
-    if args.compile:
-        policy = torch.compile(policy, mode="reduce-overhead")
-        gae = torch.compile(gae, mode="reduce-overhead")
-        loss_fn = torch.compile(loss_fn, mode="reduce-overhead")
+    policy = maybe_compile(agent.get_action, args)
+    gae = maybe_compile(compute_gae, args)
+    loss_fn = maybe_compile(ppo_loss, args)
     run_dir, record, writer = open_run(args, device, global_step)
 
     # Storage of a rollout: what the networks need on the device, the rest in NumPy
@@ -760,7 +794,8 @@ def train(args: Args, signals=()) -> dict:
         # Evaluate
         finished = global_step >= args.total_timesteps
         every = args.eval_frequency or args.total_timesteps  # 0 evaluates at the end only
-        if finished or global_step // every > first_step // every:
+        evaluates = finished or global_step // every > first_step // every
+        if evaluates:
             bar.set_description_str(f"evaluating {args.eval_episodes} episodes ")
             video_dir = run_dir / f"videos/step-{global_step}" if args.capture_video else None
             eval_seed = env_seed + 2**30
@@ -773,13 +808,15 @@ def train(args: Args, signals=()) -> dict:
         record["global_step"] = global_step
         record["wall_time_s"] = time.time() - started
         record["sps"] = sps
+        if evaluates and args.eval_frequency > 0:
+            save_best(run_dir, record, agent, eval_returns)
         if finished:
             summary = summarize(record, envs.return_queue, eval_returns)
             write(run_dir / "summary.json", summary)
         interrupted = bool(signals)
         if finished or interrupted or global_step - saved_step >= args.checkpoint_frequency:
             state = {"agent": agent.state_dict(), "optimizer": optimizer.state_dict()}
-            write(run_dir / "checkpoint.pt", {**record, **state})
+            save_checkpoint(args, run_dir, {**record, **state})
             saved_step = global_step
             if bar.disable:  # no terminal: print a line instead
                 print(f"step {global_step}/{args.total_timesteps}, {bar.postfix}", flush=True)

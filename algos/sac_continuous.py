@@ -71,6 +71,7 @@ class Args:
     runs_dir: str = "runs"  # parent of the run folder
     resume: str = ""  # run folder to continue; flags given with it replace the saved ones
     checkpoint_frequency: int = 20_000  # steps between checkpoints
+    keep_checkpoints: int = 0  # keep this many of the last checkpoints, as checkpoint-STEP.pt
     save_replay: bool = False  # save the replay buffer with each checkpoint
     eval_frequency: int = 0  # steps between evaluations; 0 evaluates only at the end
     eval_episodes: int = 100  # episodes of an evaluation, each in an environment of its own
@@ -99,7 +100,7 @@ class Args:
 
     def __post_init__(self):
         fractions = ("gamma", "tau")
-        may_be_zero = ("seed", "eval_frequency", *fractions)
+        may_be_zero = ("seed", "eval_frequency", "keep_checkpoints", *fractions)
         for name, value in asdict(self).items():
             flag = f"--{name.replace('_', '-')} {value}"
             if type(value) not in (int, float):  # text and switches
@@ -523,7 +524,7 @@ def evaluate(agent: Agent, envs, obs) -> np.ndarray:
 
 def write(path: Path, content):
     """Write atomically: a killed process leaves the old file or the new one, never half of one."""
-    partial_path = path.with_suffix(".tmp")
+    partial_path = path.with_name("unfinished.tmp")  # one name: the next write replaces a leftover
     try:
         if path.suffix == ".pt":
             torch.save(content, partial_path)
@@ -533,6 +534,35 @@ def write(path: Path, content):
     except (OSError, RuntimeError) as error:  # torch.save() on a full disk: a RuntimeError
         partial_path.unlink(missing_ok=True)
         sys.exit(f"{path} cannot be written: {error}. Is the disk full or write-protected?")
+
+
+def save_checkpoint(args: Args, run_dir: Path, content: dict):
+    """Write checkpoint.pt, and keep the last --keep-checkpoints as checkpoint-STEP.pt as well."""
+    write(run_dir / "checkpoint.pt", content)
+    if args.keep_checkpoints == 0:
+        return
+    global_step = content["global_step"]
+    write(run_dir / f"checkpoint-{global_step}.pt", content)
+    names = [path.stem.removeprefix("checkpoint-") for path in run_dir.glob("checkpoint-*.pt")]
+    steps = [int(name) for name in names if name.isdecimal()]  # other names are the user's
+    # A run that was resumed at an earlier step has files of later steps: they are removed first
+    steps.sort(key=lambda step: (step <= global_step, step))
+    for step in steps[: -args.keep_checkpoints]:
+        Path(run_dir, f"checkpoint-{step}.pt").unlink(missing_ok=True)
+
+
+def save_best(run_dir: Path, record: dict, agent: Agent, eval_returns: np.ndarray):
+    """Write best.pt if the mean return is higher than the one in it, also in a resumed run."""
+    path = run_dir / "best.pt"
+    mean = float(eval_returns.mean())
+    if path.exists():
+        try:
+            best_mean = torch.load(path, map_location="cpu", weights_only=True)["eval_return_mean"]
+        except Exception as error:
+            sys.exit(f"{path} cannot be read: {error!r:.120}. Remove it, then use --resume")
+        if mean <= best_mean:
+            return
+    write(path, {**record, "agent": agent.state_dict(), "eval_return_mean": mean})
 
 
 def load_checkpoint(run_dir: str) -> dict:
@@ -901,7 +931,8 @@ def train(args: Args, signals=()) -> dict:
 
         # Evaluate
         finished = global_step >= args.total_timesteps
-        if finished or crossed(first_step, global_step, eval_frequency):
+        evaluates = finished or crossed(first_step, global_step, eval_frequency)
+        if evaluates:
             bar.set_description_str(f"evaluating {args.eval_episodes} episodes ")
             video_dir = run_dir / f"videos/step-{global_step}" if args.capture_video else None
             eval_seed = env_seed + 2**30
@@ -914,6 +945,8 @@ def train(args: Args, signals=()) -> dict:
         record["global_step"] = global_step
         record["wall_time_s"] = time.time() - started
         record["sps"] = sps
+        if evaluates and args.eval_frequency > 0:
+            save_best(run_dir, record, agent, eval_returns)
         if finished:
             summary = summarize(record, envs.return_queue, eval_returns)
             write(run_dir / "summary.json", summary)
@@ -928,7 +961,7 @@ def train(args: Args, signals=()) -> dict:
             if args.save_replay:  # first, so that it is never older than the checkpoint
                 content = {"format": CHECKPOINT_FORMAT, "global_step": global_step}
                 write(run_dir / "replay.pt", {**content, **replay.state_dict()})
-            write(run_dir / "checkpoint.pt", {**record, **state})
+            save_checkpoint(args, run_dir, {**record, **state})
             saved_step = global_step
             if bar.disable:  # no terminal: print a line instead
                 print(f"step {global_step}/{args.total_timesteps}, {bar.postfix}", flush=True)

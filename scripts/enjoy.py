@@ -44,7 +44,7 @@ FOLLOWED = ("HalfCheetah", "Ant", "Swimmer")
 
 @dataclass
 class Options:
-    run: tyro.conf.Positional[Path]  # run folder, or the checkpoint.pt or best.pt in one
+    run: tyro.conf.Positional[Path]  # run folder, or a .pt file in one, such as best.pt
     episodes: int = 5  # episodes to play
     video: Path | None = None  # write all episodes to this mp4 file and open no window
     render: bool = True  # off: open no window, only print the returns

@@ -43,7 +43,7 @@ SCORES = ("eval_return_mean", "sps")  # the score of a set is the first of these
 PAUSE = 600  # seconds without a log entry that count as a pause
 # flags in which the runs of one experiment may differ
 MAY_DIFFER = ("seed", "runs_dir", "resume", "track", "wandb_project_name", "wandb_entity")
-MAY_DIFFER += ("capture_video", "checkpoint_frequency")
+MAY_DIFFER += ("capture_video", "checkpoint_frequency", "keep_checkpoints")
 
 
 class Row(NamedTuple):

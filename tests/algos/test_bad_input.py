@@ -38,7 +38,7 @@ ALONE = [  # what is wrong whatever the other flags are
     *[(name, value) for name in COUNTS.split() for value in (0, -1)],
     *[(name, value) for name in SHARES.split() for value in (-0.1, 1.1, NAN)],
     *[(name, value) for name in RATES.split() for value in (-1e-3, NAN, INF)],
-    *[(name, -1) for name in ("eval_frequency", "torch_threads", "seed")],
+    *[(name, -1) for name in ("eval_frequency", "keep_checkpoints", "torch_threads", "seed")],
     ("seed", 2**40),
 ]
 TOGETHER = [  # and what does not fit the flags of tiny(), 2 environments with 8 steps a rollout

@@ -30,7 +30,7 @@ from conftest import (
 
 FILES = sorted({path.stem for path in ALGOS.glob("*.py")} | set(EVERY))
 VARIANTS = [  # parent, child, most changed lines, tag of each hunk
-    ("ppo_continuous", "rpo_continuous", 20, "# RPO:"),
+    ("ppo_continuous", "rpo_continuous", 21, "# RPO:"),
     ("ppo_continuous", "ppo_squashed", 24, "# Squash:"),
     ("ppo_continuous", "ppo_penalty", 22, "# Penalty:"),
     ("ppo_continuous", "ppo_rad", 20, "# RAD:"),

@@ -6,6 +6,8 @@ import json
 import os
 import pickle
 import random
+import re
+import shutil
 import time
 
 import numpy as np
@@ -15,6 +17,7 @@ from conftest import (
     ATARI,
     CLASSIC,
     CONTINUOUS,
+    EVERY,
     NAMES,
     OFF_POLICY,
     PARENTS,
@@ -343,6 +346,130 @@ def test_best_model_survives_a_resume(every, monkeypatch, tmp_path, given):
         after = read_checkpoint(run, "best.pt")
         assert after["eval_return_mean"] == expected
         assert equal(after["agent"], best["agent"]) == (expected == 9)
+
+
+@every_of(*[name for name in EVERY if name not in ("dqn", "dqn_pixels")])
+def test_best_evaluation_of_all_sessions(every, monkeypatch, tmp_path):
+    """Would break: the last model, or the later one of two equal ones, in best.pt; a resumed run that replaces a better
+    one; a file that enjoy.py cannot read."""
+    scores, seen = iter([3.0, 9.0, 9.0] + 3 * [5.0]), []
+    name = "evaluate_both" if hasattr(every, "evaluate_both") else "evaluate"
+
+    def evaluate(agent, *_):
+        returns = np.full(2, next(scores))
+        seen.append({key: value.clone() for key, value in agent.state_dict().items()})
+        return (returns, returns) if name == "evaluate_both" else returns
+
+    monkeypatch.setattr(every, name, evaluate)
+    every.train(tiny(every, tmp_path, eval_frequency=30, total_timesteps=120))
+    run = run_folder(tmp_path)
+    config, best = json.loads((run / "config.json").read_text()), read_checkpoint(run, "best.pt")
+    assert best["eval_return_mean"] == 9.0 and equal(best["agent"], seen[1])
+    assert not equal(seen[1], seen[0]) and not equal(seen[1], seen[2])
+    assert {key: best[key] for key in config} == config
+    assert best["global_step"] // 30 == 2 and best["wall_time_s"] > 0
+    scores = iter([7.0, 11.0] + 3 * [10.0])
+    before = (run / "best.pt").read_bytes()
+
+    def unchanged(*_):
+        assert len(seen) > evaluated + 1 or (run / "best.pt").read_bytes() == before
+
+    evaluated = len(seen)
+    spy(monkeypatch, every, name, unchanged)
+    flags = {"eval_frequency": 30, "total_timesteps": 240}
+    every.train(tiny(every, tmp_path, resume=str(run), **flags))
+    best = read_checkpoint(run, "best.pt")
+    assert best["eval_return_mean"] == 11.0 and equal(best["agent"], seen[evaluated + 1])
+
+
+def test_a_best_model_that_cannot_be_read(tmp_path):
+    """Would break: a traceback, or a file of the user that is replaced."""
+    algo = load("ppo_continuous")
+    algo.train(tiny(algo, tmp_path))
+    run = run_folder(tmp_path)
+    (run / "best.pt").write_bytes(b"half")
+    with pytest.raises(SystemExit, match="best.pt cannot be read: .* Remove it") as stopped:
+        args = tiny(algo, tmp_path, resume=str(run), total_timesteps=120, eval_frequency=30)
+        algo.train(args)
+    assert len(str(stopped.value).splitlines()) == 1
+    assert (run / "best.pt").read_bytes() == b"half"
+
+
+# ---- earlier checkpoints
+
+
+def kept(run) -> list[int]:
+    """The steps in the names of the earlier checkpoints."""
+    return sorted(int(path.stem.split("-")[1]) for path in run.glob("checkpoint-[0-9]*.pt"))
+
+
+@every_of(*EVERY)
+def test_last_checkpoints_are_kept(every, monkeypatch, tmp_path):
+    """Would break: --keep-checkpoints that keeps the first ones, one too many, or a part of what checkpoint.pt has."""
+    steps = []
+    spy(monkeypatch, every, "save_checkpoint", lambda *given: steps.append(given[2]["global_step"]))
+    flags = {"checkpoint_frequency": 10, "keep_checkpoints": 2, "total_timesteps": 64}
+    every.train(tiny(every, tmp_path, **flags))
+    run = run_folder(tmp_path)
+    assert len(steps) > 2 and kept(run) == steps[-2:]
+    last, same = (run / "checkpoint.pt"), (run / f"checkpoint-{steps[-1]}.pt")
+    last, same, older = (
+        read_checkpoint(run, name) for name in (last, same, f"checkpoint-{steps[-2]}.pt")
+    )
+    assert last.keys() == same.keys() == older.keys() and equal(last["agent"], same["agent"])
+    assert (last["global_step"], older["global_step"]) == (steps[-1], steps[-2])
+    assert not list(run.glob("*.tmp"))
+
+
+@every_of("ppo_continuous", "dqn", "sac_continuous")
+def test_a_run_goes_back_to_an_earlier_checkpoint(every, tmp_path):
+    """As docs/runs.md says. Would break: checkpoints of the abandoned steps that push out the new ones, a file of the
+    user that is removed."""
+    flags = {"checkpoint_frequency": 10, "keep_checkpoints": 3}
+    every.train(tiny(every, tmp_path, **flags))
+    run = run_folder(tmp_path)
+    (run / "checkpoint-good.pt").write_bytes(b"mine")
+    first, *abandoned = kept(run)
+    shutil.copy(run / f"checkpoint-{first}.pt", run / "checkpoint.pt")
+    stop = [15]  # after an iteration
+    with pytest.raises(SystemExit):
+        every.train(tiny(every, tmp_path, resume=str(run), **flags), stop)
+    step = read_checkpoint(run)["global_step"]
+    assert first < step < abandoned[-1]
+    assert {first, step} < set(kept(run)) and len(kept(run)) == 3
+    every.train(tiny(every, tmp_path, resume=str(run), total_timesteps=160, **flags))
+    assert kept(run)[-1] == read_checkpoint(run)["global_step"] >= 160
+    assert (run / "checkpoint-good.pt").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("how", ["full disk", "killed"])
+def test_an_earlier_checkpoint_is_half_written(monkeypatch, tmp_path, how):
+    """Would break: a traceback; half a file that stays, also where a kill leaves it; a checkpoint.pt that is lost."""
+    algo = load("ppo_continuous")
+    save, calls = torch.save, iter(range(10**6))
+
+    def full(content, path):
+        if next(calls) == 3:  # the second checkpoint is complete, its copy is not
+            path.write_bytes(b"half")
+            if how == "killed":
+                raise Killed
+            raise RuntimeError("[enforce fail at inline_container.cc] . unexpected pos")
+        save(content, path)
+
+    flags = {"checkpoint_frequency": 10, "keep_checkpoints": 2}
+    with monkeypatch.context() as patch:
+        patch.setattr(algo.torch, "save", full)
+        with pytest.raises((SystemExit, Killed)) as ended:
+            algo.train(tiny(algo, tmp_path, **flags))
+    full_disk = re.search(r"checkpoint-\d+.pt cannot be written: .* disk", str(ended.value))
+    assert bool(full_disk) == (how == "full disk")
+    run = run_folder(tmp_path)
+    (first,) = kept(run)
+    assert read_checkpoint(run)["global_step"] > first
+    assert len(list(run.glob("*.tmp"))) == (how == "killed")
+    algo.train(tiny(algo, tmp_path, resume=str(run), **flags))
+    assert kept(run)[-1] == read_checkpoint(run)["global_step"] >= 64
+    assert not list(run.glob("*.tmp"))
 
 
 # ---- stops and kills

@@ -29,6 +29,7 @@ def test_alpha_zero_is_ppo_bit_for_bit(tmp_path, flags):
         agents.append(read_checkpoint(run)["agent"])
         curves.append(scalars(run))
         del curves[-1]["charts/SPS"]
+    assert {value for _, value in curves[1].pop("charts/rpo_alpha")} == {0.0}
     ppo, rpo = agents
     assert ppo.keys() == rpo.keys()
     assert all(torch.equal(ppo[key], rpo[key]) for key in ppo)
@@ -47,6 +48,15 @@ def noise_of_update(agent, x) -> torch.Tensor:
     hook.remove()
     gradient = torch.autograd.grad(logprob.sum(), means[0])[0]
     return (action - means[0] - gradient * (2 * agent.actor_logstd).exp()).detach()
+
+
+def test_alpha_is_logged(tmp_path):
+    """Would break: a log of another alpha than the one that acts."""
+    rpo = load("rpo_continuous")
+    rpo.train(tiny(rpo, tmp_path, rpo_alpha=0.5, rpo_alpha_final=0.1))
+    logged = scalars(run_folder(tmp_path))["charts/rpo_alpha"]
+    expected = [(step + 16, 0.5 - 0.4 * step / 64) for step in range(0, 64, 16)]
+    assert logged == [(step, pytest.approx(alpha)) for step, alpha in expected]
 
 
 def test_resume_goes_on_with_the_schedule(monkeypatch, tmp_path):

@@ -69,8 +69,7 @@ def test_run_folder(every, monkeypatch, tmp_path):
     summary = every.train(args)
     run, name = run_folder(tmp_path), every.__name__
     assert re.fullmatch(rf"{args.env_id}__{name}__4__\d+", run.name)
-    left = {"config.json", "checkpoint.pt", "summary.json", f"{name}.py"}
-    left |= {"best.pt"} if name in ("dqn", "dqn_pixels") else set()
+    left = {"config.json", "checkpoint.pt", "best.pt", "summary.json", f"{name}.py"}
     assert {path.name for path in run.iterdir() if "tfevents" not in path.name} == left
     assert json.loads((run / "summary.json").read_text()) == summary
     assert summary.keys() >= SUMMARY
@@ -199,13 +198,16 @@ def test_same_seed_same_metrics_on_envpool(name, tmp_path):
 
 
 def test_evaluating_on_the_way_does_not_change_training(every, tmp_path):
-    """Would break: an evaluation that draws from training's generators, or steps its environments."""
+    """Would break: an evaluation that draws from training's generators, or steps its environments; a best model of the
+    final evaluation alone."""
     agents = []
     for name, frequency in (("without", 0), ("with", 30)):
         _, flags = longer(every, eval_frequency=frequency, total_timesteps=120)
         every.train(tiny(every, tmp_path / name, **flags))
         agents.append(read_checkpoint(run_folder(tmp_path / name))["agent"])
     assert len(scalars(run_folder(tmp_path / "with"))["eval/episodic_return"]) > 2
+    if every.__name__ not in ("dqn", "dqn_pixels"):  # they evaluate their best model at the end
+        assert not (run_folder(tmp_path / "without") / "best.pt").exists()
     assert equal(*agents)
 
 

@@ -337,8 +337,8 @@ def test_camera_follows(name):
 
 @pytest.mark.parametrize("name", ["ppo", "dqn", "reinforce"])
 def test_discrete_actions(name, tmp_path, capsys):
-    """Would break: an Agent of other parameters that cannot be rebuilt; best.pt that cannot be played; draws that are
-    the mode's actions."""
+    """Would break: an Agent of other parameters that cannot be rebuilt; best.pt or an earlier checkpoint that cannot be
+    played; draws that are the mode's actions."""
     module = load(ROOT / "algos" / f"{name}.py")
     small = dict(
         env_id="CartPole-v1",
@@ -346,14 +346,16 @@ def test_discrete_actions(name, tmp_path, capsys):
         eval_episodes=3,
         runs_dir=str(tmp_path),
         learning_rate=3e-3,
+        eval_frequency=600,
+        keep_checkpoints=1,
     )
-    if name != "dqn":
-        module.train(module.Args(**small | ({"num_envs": 8} if name == "ppo" else {})))
-    else:
-        module.train(module.Args(**small, learning_starts=200, eval_frequency=600))
+    own = {"ppo": {"num_envs": 8}, "dqn": {"learning_starts": 200}}
+    module.train(module.Args(**small, **own.get(name, {})))
     (run,) = tmp_path.iterdir()
     capsys.readouterr()
-    for file in ["checkpoint.pt", "best.pt"][: 1 + (name == "dqn")]:
+    files = sorted(path.name for path in run.glob("*.pt"))
+    assert len(files) == 3
+    for file in files:
         saved, expected = torch.load(run / file, weights_only=True), []
         args = module.Args(**saved["args"])
         agent = module.Agent(4, gym.spaces.Discrete(2), args)
