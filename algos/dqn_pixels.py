@@ -4,9 +4,10 @@
 
 DQN: Mnih et al. 2015, Nature 518:529. Double DQN: van Hasselt et al. 2016, arXiv:1509.06461.
 The file takes any Gymnasium environment with Discrete actions. Observations that are stacks of
-images (frames, height, width) are used as they are. Images in colour, and whatever all other
-environments render, become stacks of the last 4 frames, grey and 84 x 84. Atari games have a file
-of their own, dqn_atari.py, whose replay buffer takes a quarter of the memory.
+images (frames, height, width) are used as they are. Grey images (height, width) or (height, width,
+1) and images in colour (height, width, 3) become stacks of the last 4 frames, grey and 84 x 84.
+Where observations are no images, so does what the environment renders. Atari games have a file of
+their own, dqn_atari.py, whose replay buffer takes a quarter of the memory.
 What differs from the papers:
 1. The network is initialised orthogonally, and --precision auto may compute it in bfloat16. Adam
    replaces RMSprop, and gradients are clipped.

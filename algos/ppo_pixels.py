@@ -5,8 +5,9 @@
 PPO: Schulman et al. 2017, arXiv:1707.06347. GAE: Schulman et al. 2016, arXiv:1506.02438.
 Network: Mnih et al. 2015, Nature 518:529. The file takes any Gymnasium environment with Discrete
 actions. Observations that are stacks of images (frames, height, width) are used as they are.
-Images in colour, and whatever all other environments render, become stacks of the last 4 frames,
-grey and 84 x 84. Atari games have a file of their own, ppo_atari.py.
+Grey images (height, width) or (height, width, 1) and images in colour (height, width, 3) become
+stacks of the last 4 frames, grey and 84 x 84. Where observations are no images, so does what the
+environment renders. Atari games have a file of their own, ppo_atari.py.
 What differs from PPO's paper:
 1. Actor and critic share the network, and --precision auto may compute it in bfloat16.
 2. Rewards are divided by the discounted return's standard deviation and clipped to +-10.
