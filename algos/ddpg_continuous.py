@@ -25,6 +25,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 import warnings
 from collections import defaultdict
 from contextlib import suppress
@@ -225,6 +226,7 @@ class Agent(nn.Module):
     def __init__(self, obs_dim: int, action_space: gym.spaces.Box, args: Args, precision: str):
         super().__init__()
         self.args = args
+        self.action_space = action_space
         self.bfloat16 = precision == "bfloat16"
         self.action_dim = int(np.prod(action_space.shape))
         self.actor = nn.Sequential(
@@ -243,8 +245,9 @@ class Agent(nn.Module):
             EnsembleLinear(self.num_critics, 256, 1),
         )
         # TD3: there is no temperature
-        self.register_buffer("action_low", torch.from_numpy(action_space.low))
-        self.register_buffer("action_high", torch.from_numpy(action_space.high))
+        # In float32, as MPS has no float64. The exact bounds are those of the action space
+        self.register_buffer("action_low", torch.from_numpy(action_space.low).float())
+        self.register_buffer("action_high", torch.from_numpy(action_space.high).float())
 
     def compute(self, network: nn.Sequential, x):
         """The output of actor or critics in float32; their hidden layers may be in bfloat16."""
@@ -271,12 +274,13 @@ class Agent(nn.Module):
 
     def to_env(self, action) -> np.ndarray:
         """Actions (n, action_dim) from [-1, 1] to their bounds, in the shape of the action space."""
-        action = action.view(-1, *self.action_low.shape)
-        center = (self.action_high + self.action_low) / 2
-        half_range = (self.action_high - self.action_low) / 2
+        low = self.action_space.low
+        high = self.action_space.high
+        action = action.cpu().numpy().reshape(-1, *low.shape)
+        center = (high + low) / 2
+        half_range = (high - low) / 2
         action = center + half_range * action
-        # Rounding may exceed the bounds, hence clamp()
-        return action.clamp(self.action_low, self.action_high).cpu().numpy()
+        return action.clip(low, high)  # rounding may exceed the bounds
 
 
 class Replay:
@@ -455,7 +459,7 @@ def next_log_step(step: int, eval_frequency: int, longest: int) -> int:
 
 
 def check_finite(agent: Agent, obs, rewards, scalars: dict, global_step, saved_step, run_dir):
-    """Exit if there is a NaN or an infinity. obs and rewards are (steps, environments, ...)."""
+    """Exit if a number is not finite, or too large. obs and rewards are (steps, environments, ...)."""
     numbers = {
         "observations": obs,
         "rewards": torch.from_numpy(rewards),
@@ -463,16 +467,20 @@ def check_finite(agent: Agent, obs, rewards, scalars: dict, global_step, saved_s
         "weights": nn.utils.parameters_to_vector(agent.parameters()),
     }
     for name, tensor in numbers.items():
-        is_finite = tensor.isfinite()
-        if not is_finite.all():
+        problem = "NaN or infinity"
+        is_right = tensor.isfinite()
+        if name in ("observations", "rewards"):
+            problem = "NaN, None, or a number too large for statistics in float32 (limit 1e15)"
+            is_right = tensor.abs() < 1e15  # sums of larger squares overflow
+        if not is_right.all():
             where = name
             if name in ("observations", "rewards"):
-                first = (~is_finite).nonzero()[0]  # its indices: step, environment, ...
+                first = (~is_right).nonzero()[0]  # its indices: step, environment, ...
                 where = f"{name} of environment {first[1]}"
             checkpoint = f"the last checkpoint in {run_dir} is at step {saved_step}"
             if saved_step == 0:
                 checkpoint = f"{run_dir} has no checkpoint yet"
-            sys.exit(f"NaN or infinity in the {where} before step {global_step}; {checkpoint}")
+            sys.exit(f"{problem} in the {where} before step {global_step}; {checkpoint}")
 
 
 @torch.inference_mode()
@@ -494,7 +502,8 @@ def evaluate(agent: Agent, envs, obs) -> np.ndarray:
     envs.close()
     if not np.isfinite(returns).all():
         env = np.flatnonzero(~np.isfinite(returns))[0]
-        sys.exit(f"NaN or infinity in the return of evaluation environment {env}; mend its reward")
+        wrong = f"NaN or infinity in the return of evaluation environment {env}"
+        sys.exit(f"{wrong}; its rewards must be finite numbers (None counts as NaN)")
     return returns
 
 
@@ -618,6 +627,45 @@ def check_video(args: Args, backend: str):
         raise ValueError("--capture-video needs render_mode rgb_array, which this task lacks")
 
 
+def check_env(args: Args, seed: int):
+    """Raise a ValueError that says what is wrong if the environment breaks Gymnasium's rules.
+
+    Gymnasium warns of most mistakes, but the run would fail later, with an error about an array.
+    """
+    env = gym.make(args.env_id, **ENV_KWARGS)
+    for wrapper in WRAPPERS:
+        env = wrapper(env)
+    env.action_space.seed(seed)
+    try:
+        first_obs, _ = env.reset(seed=seed, options=None)
+        next_obs, reward, _, _, _ = env.step(env.action_space.sample())
+    except Exception as error:
+        source = traceback.extract_tb(error.__traceback__)[-1].filename  # of the line that failed
+        if source != __file__ and "gymnasium" not in source:  # the environment's own error
+            traceback.print_exc()
+            raise ValueError("its first step fails with the error above") from error
+        rules = "reset(seed, options) must return (obs, info), and step(action) must return"
+        results = "(obs, reward, terminated, truncated, info)"
+        raise ValueError(f"its first step fails: {error!r}. {rules} {results}") from error
+    env.close()
+    if reward is None or np.shape(reward) != ():
+        wrong = f"a reward of type {type(reward).__name__} and shape {np.shape(reward)}"
+        raise ValueError(f"step() returns {wrong}; it must be a single number")
+    spaces = {"observation": env.observation_space}
+    if isinstance(env.observation_space, gym.spaces.Dict):
+        spaces = env.observation_space.spaces
+    for method, obs in (("reset", first_obs), ("step", next_obs)):
+        parts = obs if isinstance(obs, dict) else {"observation": obs}
+        for name, space in spaces.items():
+            if not isinstance(space, gym.spaces.Box):
+                continue
+            part = np.asarray(parts[name])
+            can_cast = np.can_cast(part.dtype, space.dtype, "same_kind")
+            if part.shape != space.shape or not can_cast:
+                wrong = f"{method}() returns {name} of shape {part.shape} and type {part.dtype}"
+                raise ValueError(f"{wrong}, but its space is {space}. Correct one of them")
+
+
 def hint_for(env_id: str, error: Exception) -> str:
     """What to do about an environment that cannot be made, where Gymnasium's message lacks it."""
     if "ALE/" in env_id or "NoFrameskip-v" in env_id:
@@ -632,6 +680,8 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     try:
         backend = choose_backend(args, evaluation=False)
         eval_backend = choose_backend(args, evaluation=True)
+        if eval_backend == "gymnasium":
+            check_env(args, env_seed + 2**30)  # a seed of the evaluations, not of training
         eval_envs, _ = make_envs(args, eval_backend, 1, env_seed)  # fail now, not after training
         eval_envs.close()
         if args.capture_video:
@@ -651,8 +701,14 @@ def open_envs(args: Args, env_seed: int, global_step: int):
             way_out = "add gym.wrappers.FlattenObservation to WRAPPERS"
             sys.exit(f"--env-id {args.env_id}: {wrong}; {way_out}")
         if space.dtype == np.uint8 and len(space.shape) > 1:
-            way_out = "use ppo_atari.py for Atari games and ppo_pixels.py for other images"
+            way_out = "use ppo_atari.py or ppo_pixels.py, which take Discrete actions"
             sys.exit(f"--env-id {args.env_id}: {name} is an image; {way_out}")
+    largest = np.abs(obs).max()  # in float32, see flatten()
+    if largest > 1e6:
+        rounded = f"float32 rounds observations near {largest:.3g}"
+        rounded += f" to multiples of {np.spacing(largest):.3g}"
+        way_out = "if smaller changes matter, subtract a constant in a wrapper in WRAPPERS"
+        print(f"--env-id {args.env_id}: {rounded}; {way_out}", file=sys.stderr)
     action_space = envs.single_action_space
     refused = f"--env-id {args.env_id}: {action_space} actions"
     if isinstance(action_space, gym.spaces.Discrete):

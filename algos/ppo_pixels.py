@@ -5,8 +5,9 @@
 PPO: Schulman et al. 2017, arXiv:1707.06347. GAE: Schulman et al. 2016, arXiv:1506.02438.
 Network: Mnih et al. 2015, Nature 518:529. The file takes any Gymnasium environment with Discrete
 actions. Observations that are stacks of images (frames, height, width) are used as they are.
-Images in colour, and whatever all other environments render, become stacks of the last 4 frames,
-grey and 84 x 84. Atari games have a file of their own, ppo_atari.py.
+Grey images (height, width) or (height, width, 1) and images in colour (height, width, 3) become
+stacks of the last 4 frames, grey and 84 x 84. Where observations are no images, so does what the
+environment renders. Atari games have a file of their own, ppo_atari.py.
 What differs from PPO's paper:
 1. Actor and critic share the network, and --precision auto may compute it in bfloat16.
 2. Rewards are divided by the discounted return's standard deviation and clipped to +-10.
@@ -23,6 +24,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -147,8 +149,13 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None):
 
     with make_unprocessed() as env:
         space = env.observation_space
-    is_image = space.dtype == np.uint8 and len(space.shape) == 3
-    is_stack = is_image and space.shape[-1] != 3
+    is_image = isinstance(space, gym.spaces.Box) and len(space.shape) > 1
+    if is_image and (space.dtype != np.uint8 or len(space.shape) > 3):
+        right = "(height, width), (height, width, 1), (height, width, 3) or (frames, height, width)"
+        way_out = "convert them with gym.wrappers.TransformObservation in WRAPPERS"
+        other = "gym.wrappers.FlattenObservation there trains on what the environment renders"
+        raise ValueError(f"images must be uint8 and {right}, not {space}; {way_out}. {other}")
+    is_stack = is_image and len(space.shape) == 3 and space.shape[-1] not in (1, 3)
 
     def make_env(index: int):
         records_video = video_dir is not None and index < 3
@@ -160,7 +167,10 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None):
             env = gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", lambda n: n == 0)
         if not is_stack:
             env = gym.wrappers.ResizeObservation(env, (84, 84))
-            env = gym.wrappers.GrayscaleObservation(env)
+            if env.observation_space.shape == (84, 84, 1):
+                env = gym.wrappers.ReshapeObservation(env, (84, 84))
+            if env.observation_space.shape == (84, 84, 3):
+                env = gym.wrappers.GrayscaleObservation(env)
             # The newest frame is the last. An episode begins with four times its first one.
             env = gym.wrappers.FrameStackObservation(env, 4)
         return DropInfo(env)
@@ -325,7 +335,7 @@ def update(agent: Agent, optimizer, args: Args, batch: dict, loss_fn=ppo_loss) -
 
 
 def check_finite(agent: Agent, rewards, scalars: dict, global_step, saved_step, run_dir):
-    """Exit if there is a NaN or an infinity: rewards (T, N), weights. Images are integers."""
+    """Exit if a number is not finite, or too large: rewards (T, N), weights. Images are integers."""
     sums = [weight.detach().sum() for weight in agent.parameters()]  # NaN if an element is NaN
     numbers = {
         "rewards": torch.from_numpy(rewards),
@@ -333,16 +343,20 @@ def check_finite(agent: Agent, rewards, scalars: dict, global_step, saved_step, 
         "weights": torch.stack(sums),
     }
     for name, tensor in numbers.items():
-        is_finite = tensor.isfinite()
-        if not is_finite.all():
+        problem = "NaN or infinity"
+        is_right = tensor.isfinite()
+        if name == "rewards":
+            problem = "NaN, None, or a number too large for statistics in float32 (limit 1e15)"
+            is_right = tensor.abs() < 1e15  # sums of larger squares overflow
+        if not is_right.all():
             where = name
             if name == "rewards":
-                _, env = (~is_finite).nonzero()[0]
+                _, env = (~is_right).nonzero()[0]
                 where = f"rewards of environment {env}"
             checkpoint = f"the last checkpoint in {run_dir} is at step {saved_step}"
             if saved_step == 0:
                 checkpoint = f"{run_dir} has no checkpoint yet"
-            sys.exit(f"NaN or infinity in the {where} before step {global_step}; {checkpoint}")
+            sys.exit(f"{problem} in the {where} before step {global_step}; {checkpoint}")
 
 
 @torch.inference_mode()
@@ -364,7 +378,8 @@ def evaluate(agent: Agent, envs, obs) -> np.ndarray:
     envs.close()
     if not np.isfinite(returns).all():
         env = np.flatnonzero(~np.isfinite(returns))[0]
-        sys.exit(f"NaN or infinity in the return of evaluation environment {env}; mend its reward")
+        wrong = f"NaN or infinity in the return of evaluation environment {env}"
+        sys.exit(f"{wrong}; its rewards must be finite numbers (None counts as NaN)")
     return returns
 
 
@@ -446,15 +461,64 @@ def check_resume(args: Args, saved: dict):
         sys.exit(f"--resume {args.resume}: env_id must stay {saved['env_id']}")
 
 
+def check_env(args: Args, seed: int):
+    """Raise a ValueError that says what is wrong if the environment breaks Gymnasium's rules.
+
+    Gymnasium warns of most mistakes, but the run would fail later, with an error about an array.
+    """
+    env = gym.make(args.env_id, **ENV_KWARGS)
+    for wrapper in WRAPPERS:
+        env = wrapper(env)
+    env.action_space.seed(seed)
+    try:
+        first_obs, _ = env.reset(seed=seed, options=None)
+        next_obs, reward, _, _, _ = env.step(env.action_space.sample())
+    except Exception as error:
+        source = traceback.extract_tb(error.__traceback__)[-1].filename  # of the line that failed
+        if source != __file__ and "gymnasium" not in source:  # the environment's own error
+            traceback.print_exc()
+            raise ValueError("its first step fails with the error above") from error
+        rules = "reset(seed, options) must return (obs, info), and step(action) must return"
+        results = "(obs, reward, terminated, truncated, info)"
+        raise ValueError(f"its first step fails: {error!r}. {rules} {results}") from error
+    env.close()
+    if reward is None or np.shape(reward) != ():
+        wrong = f"a reward of type {type(reward).__name__} and shape {np.shape(reward)}"
+        raise ValueError(f"step() returns {wrong}; it must be a single number")
+    spaces = {"observation": env.observation_space}
+    if isinstance(env.observation_space, gym.spaces.Dict):
+        spaces = env.observation_space.spaces
+    for method, obs in (("reset", first_obs), ("step", next_obs)):
+        parts = obs if isinstance(obs, dict) else {"observation": obs}
+        for name, space in spaces.items():
+            if not isinstance(space, gym.spaces.Box):
+                continue
+            part = np.asarray(parts[name])
+            can_cast = np.can_cast(part.dtype, space.dtype, "same_kind")
+            if part.shape != space.shape or not can_cast:
+                wrong = f"{method}() returns {name} of shape {part.shape} and type {part.dtype}"
+                raise ValueError(f"{wrong}, but its space is {space}. Correct one of them")
+
+
+def hint_for(env_id: str, error: Exception) -> str:
+    """What to do about an environment that cannot be made, where Gymnasium's message lacks it."""
+    if "ALE/" in env_id or "NoFrameskip-v" in env_id:
+        return ". Atari games are for ppo_atari.py, a2c_atari.py and dqn_atari.py"
+    if isinstance(error, ImportError) and ":" in env_id:
+        return f". Add the folder of {env_id.partition(':')[0]} to the variable PYTHONPATH"
+    return ""
+
+
 def open_envs(args: Args, env_seed: int, global_step: int):
     """Training environments and their first observation."""
     try:
+        check_env(args, env_seed + 2**30)  # a seed of the evaluations, not of training
         # A resumed run plays other episodes than those before
         envs, obs = make_envs(args, args.num_envs, env_seed + global_step)
+    except (gym.error.Error, ImportError, ValueError) as error:
+        hint = hint_for(args.env_id, error)
+        sys.exit(f"--env-id {args.env_id}: {error}{hint}")
     except Exception as error:  # renderers raise errors of any type
-        if "ALE/" in args.env_id or "NoFrameskip-v" in args.env_id:
-            hint = "Atari games are for ppo_atari.py, a2c_atari.py and dqn_atari.py"
-            sys.exit(f"--env-id {args.env_id}: {hint}")
         sys.exit(f"--env-id {args.env_id} does not show images: {error.__cause__ or error!r}")
     action_space = envs.single_action_space
     if not isinstance(action_space, gym.spaces.Discrete) or action_space.start != 0:

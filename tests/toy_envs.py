@@ -20,11 +20,11 @@ class Counter(gym.Env):
 
     observation_space, action_space = box(3), box(1, 1.0)
     LENGTHS = 3, 2, 4
-    rows: list = []  # (observation, action, reward) of every step of every instance since the list was cleared
+    rows: list = []  # (observation, action, reward) of every step of training since the list was cleared
 
     def reset(self, *, seed=None, options=None):
         if seed is not None:
-            self.id, self.episode = seed % 2, -1
+            self.id, self.episode, self.training = seed % 2, -1, seed < 2**30
         self.steps, self.episode = 0, self.episode + 1
         return self.observe(), {}
 
@@ -37,7 +37,8 @@ class Counter(gym.Env):
     def step(self, action):
         before, self.steps = self.observe(), self.steps + 1
         reward = float(self.steps + self.id)
-        Counter.rows.append((before, np.array(action), reward))
+        if self.training:
+            Counter.rows.append((before, np.array(action), reward))
         done = self.steps == self.length()
         return (
             self.observe(),

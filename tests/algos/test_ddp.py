@@ -108,7 +108,7 @@ OWN = {  # lines of one of the two files alone: statistics, and which rank has a
         "samples = torch.cat(gather(samples.cpu())).to(samples.device)",
         'found = ""  # DDP: in this rank',
         "# DDP: the first one, such as the reward that has made the losses NaN",
-        'found = f"NaN or infinity in the {where} before step {global_step}; {checkpoint}"',
+        'found = f"{problem} in the {where} before step {global_step}; {checkpoint}"',
         'found = f"rank {RANK}: {found}"',
         "break",
         "reports = [report for report in gather(found) if report]  # one stops all before rank 0 saves",
@@ -179,7 +179,11 @@ def ends(folder: str, how: str) -> dict:
     [
         ("signal", 128 + 15, None),
         ("evaluation", 128 + 2, None),
-        ("nan", "rank 0: NaN or infinity in the losses", "rank 1: NaN or infinity in the rewards"),
+        (
+            "nan",
+            "rank 0: NaN or infinity in the losses",
+            "rank 1: NaN, None, or a number too large",
+        ),
         ("killed", "rank 0: another rank has ended or does not answer", None),
     ],
 )

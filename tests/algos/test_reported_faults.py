@@ -1,6 +1,7 @@
 """Faults that users of such files report: each ends in one sentence at the start, or does not happen."""
 
 import errno
+import random
 import signal
 import sys
 import time
@@ -8,9 +9,11 @@ import time
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 import toy_envs
 from conftest import (
     CLASSIC,
+    CONTINUOUS,
     EVERY,
     NAMES,
     OFF_POLICY,
@@ -27,6 +30,7 @@ from conftest import (
     toy,
 )
 from test_bad_input import refused
+from test_failures import as_taken
 from test_runs import Terminal
 
 APART = RANKS + RUNNERS  # they start processes; what they share with their parents is compared
@@ -59,7 +63,8 @@ def test_images_into_a_network_for_vectors(name, tmp_path, registered):
     env_id = registered("Pictures-v0", Pictures)
     if name in CLASSIC:
         env_id = registered("PicturesDiscrete-v0", lambda: toy_envs.WithChoices(Pictures()))
-    refused(load(name), tmp_path, "image", "ppo_atari.py", "ppo_pixels.py", env_id=env_id)
+    words = ["image", "ppo_atari.py", "ppo_pixels.py", "Discrete actions"]
+    refused(load(name), tmp_path, *words, env_id=env_id)
 
 
 @pytest.mark.parametrize("name", VECTORS)
@@ -269,3 +274,205 @@ def test_extension_that_is_killed_at_once(every, tmp_path):
     again = every.Args(**every.load_checkpoint(run)["args"])
     assert again.total_timesteps == 128 * factor
     assert every.train(again)["global_step"] >= 128 * factor
+
+
+class Mistaken(toy_envs.Counter):
+    """An environment that breaks one of Gymnasium's rules."""
+
+    def __init__(self, mistake: str):
+        self.mistake = mistake
+
+    def reset(self, *, seed=None, options=None):
+        obs, info = super().reset(seed=seed)
+        if self.mistake == "no info":
+            return obs
+        if self.mistake == "shape":
+            obs = np.zeros(4, np.float32)
+        if self.mistake == "raises":
+            raise ValueError("the robot is not connected")
+        return obs, info
+
+    def step(self, action):
+        obs, reward, terminated, truncated, info = super().step(action)
+        if self.mistake == "four values":
+            return obs, reward, terminated or truncated, info
+        if self.mistake == "reward of None":
+            reward = None
+        if self.mistake == "reward of shape (1,)":
+            reward = np.array([reward])
+        return obs, reward, terminated, truncated, info
+
+
+class NoSeed(toy_envs.Counter):
+    def reset(self):
+        return super().reset(seed=0)
+
+
+class Fractions(toy_envs.Counter):
+    """Declares integers and shows fractions."""
+
+    observation_space = gym.spaces.Box(-9, 9, (3,), np.int64)
+
+
+MISTAKES = {  # how the environment is made, words of the message
+    "no info": [lambda: Mistaken("no info"), "(obs, info)"],
+    "shape": [lambda: Mistaken("shape"), "shape (4,)", "Box(-inf, inf, (3,), float32)"],
+    "raises": [lambda: Mistaken("raises"), "the error above"],
+    "four values": [lambda: Mistaken("four values"), "(obs, reward, terminated, truncated, info)"],
+    "reward of None": [lambda: Mistaken("reward of None"), "reward", "NoneType", "number"],
+    "reward of shape (1,)": [lambda: Mistaken("reward of shape (1,)"), "reward", "shape (1,)"],
+    "no seed": [NoSeed, "reset(seed, options)", "'seed'"],
+    "dtype": [Fractions, "type float32", "int64"],
+}
+
+
+@pytest.mark.parametrize("name", [*VECTORS, *PIXELS])
+def test_mistakes_of_an_environment(name, tmp_path, registered, capsys):
+    """Would break: a traceback of NumPy's after the run folder has been made, a NaN in place of None."""
+    algo = load(name)
+    for mistake, (make, *words) in MISTAKES.items():
+        if name in PIXELS and mistake in ("shape", "dtype"):  # the pictures are the toy's own
+            continue
+        env_id = f"Mistake{len(gym.registry)}-v0"
+        registered(env_id, lambda make=make: as_taken(algo, make()))
+        refused(algo, tmp_path, "--env-id", *words, env_id=env_id)
+    assert "the robot is not connected" in capsys.readouterr().err  # the environment's own error
+
+
+class Careless(toy_envs.Counter):
+    """Breaks rules that make no difference: float64, out of the bounds, one buffer for all observations."""
+
+    observation_space = toy_envs.box(3, bound=0.5)
+    buffer = np.zeros(3)
+
+    def observe(self):
+        self.buffer[:] = super().observe()
+        return self.buffer
+
+
+@pytest.mark.parametrize("name", [*VECTORS, *PIXELS])
+def test_harmless_warnings(name, tmp_path, registered):
+    """Would break: a healthy environment that is refused; other draws in training because of the check."""
+    algo = load(name)
+    env_id = registered("Careless-v0", lambda: as_taken(algo, Careless()))
+    args = tiny(algo, tmp_path, env_id=env_id)
+    before = random.getstate(), np.random.get_state()[2], torch.get_rng_state().tolist()
+    Careless.rows.clear()
+    algo.check_env(args, 2**30)
+    assert before == (random.getstate(), np.random.get_state()[2], torch.get_rng_state().tolist())
+    assert Careless.rows == []
+    envs, *_ = algo.open_envs(args, 1, 0)
+    envs.close()
+
+
+class Stamp(toy_envs.Counter):
+    """Observations whose first number is a time stamp."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), np.float64)
+
+    def observe(self):
+        return np.float64([1.7e9, 0, 0]) + super().observe()
+
+
+class Shifted(gym.ObservationWrapper):
+    def observation(self, obs):
+        return obs - np.float64([1.7e9, 0, 0])
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_time_stamps(name, tmp_path, registered, capsys):
+    """Would break: a number that float32 makes constant, without a word; a wrapper that comes too late."""
+    algo = load(name)
+    env_id = registered("Stamp-v0", lambda: as_taken(algo, Stamp()))
+    args = tiny(algo, tmp_path, env_id=env_id)
+    for wrappers, told in (((), 1), ((Shifted,), 0)):
+        algo.WRAPPERS = wrappers
+        envs, *_ = algo.open_envs(args, 1, 0)
+        envs.close()
+        assert capsys.readouterr().err.count("to multiples of 128; if smaller changes") == told
+    _, obs = algo.make_envs(args, "gymnasium", 2, 0)
+    assert obs[0, 0] == 0 and obs[1, 0] == 1
+
+
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_bounds_in_float64(name):
+    """MPS has no float64, which EnvPool's bounds are in. Would break: an agent that cannot be moved there, or
+    an action that float32 rounds out of its space."""
+    algo, rng = load(name), np.random.default_rng(1)
+    low, high = rng.integers(-9, 0, 500) / 10, rng.integers(1, 10, 500) / 10
+    more = ["float32"] if name in OFF_POLICY else []
+    for kind in (np.float32, np.float64):
+        space = gym.spaces.Box(kind(low), kind(high), dtype=kind)
+        agent = algo.Agent(3, space, algo.Args(), *more)
+        tensors = [*agent.parameters(), *agent.buffers()]
+        assert all(tensor.dtype == torch.float32 for tensor in tensors)
+        for far in (-100.0, 100.0):
+            action = agent.to_env(torch.full([1, 500], far))[0]
+            assert space.contains(action)
+            if name not in OFF_POLICY:  # their actions are in [-1, 1]
+                np.testing.assert_allclose(action, low if far < 0 else high, rtol=1e-6)
+
+
+LAYOUTS = {(40, 60): True, (40, 60, 1): True, (1, 40, 60): False, (40, 60, 3): True}
+
+
+@pytest.mark.parametrize("name", PIXELS)
+def test_layouts_of_images(name, tmp_path, registered):
+    """Would break: training on what is rendered although the environment shows images; the environment
+    here renders nothing."""
+    algo = load(name)
+    for shape, becomes_a_stack in LAYOUTS.items():
+        env_id = registered(
+            f"Layout{len(gym.registry)}-v0", lambda shape=shape: toy_envs.Still(shape)
+        )
+        envs, obs = algo.open_envs(tiny(algo, tmp_path, env_id=env_id), 1, 0)
+        envs.close()
+        assert obs.shape[1:] == ((4, 84, 84) if becomes_a_stack else shape)
+        assert (obs == 9).all() or shape[-1] == 3  # the sum of three channels is rounded
+
+
+class Other(toy_envs.Still):
+    def __init__(self, shape: tuple, dtype, high: int):
+        self.observation_space = gym.spaces.Box(0, high, shape, dtype)
+
+    def reset(self, *, seed=None, options=None):
+        return self.observation_space.low, {}
+
+
+class Bytes(gym.ObservationWrapper):
+    def __init__(self, env):
+        super().__init__(env)
+        self.observation_space = gym.spaces.Box(0, 255, (3, 84, 84), np.uint8)
+
+    def observation(self, obs):
+        return (255 * obs).astype(np.uint8)
+
+
+@pytest.mark.parametrize("name", PIXELS)
+def test_other_layouts_of_images(name, tmp_path, registered):
+    """Would break: a run on what is rendered, or no word of the layouts that work."""
+    algo = load(name)
+    others = [
+        ((3, 84, 84), np.float32, 1),
+        ((4, 84, 84, 3), np.uint8, 255),
+        ((40, 60), np.float64, 1),
+    ]
+    for other in others:
+        env_id = registered(f"Other{len(gym.registry)}-v0", lambda other=other: Other(*other))
+        words = ["uint8", "(frames, height, width)", "WRAPPERS", "TransformObservation"]
+        refused(algo, tmp_path, "--env-id", *words, env_id=env_id)
+    algo.WRAPPERS = (Bytes,)
+    env_id = registered("OtherBytes-v0", lambda: Other(*others[0]))
+    envs, obs = algo.open_envs(tiny(algo, tmp_path, env_id=env_id), 1, 0)
+    envs.close()
+    assert obs.shape[1:] == (3, 84, 84)
+
+
+@every_of(*CLASSIC)
+@pytest.mark.parametrize("env_id", ["FrozenLake-v1", "Taxi-v4"])
+def test_the_wrapper_for_discrete_observations(every, env_id, tmp_path):
+    """Would break: advice that does not help."""
+    flags = {"env_id": env_id, "env_backend": "auto"}
+    refused(every, tmp_path, "Discrete(", "FlattenObservation", "WRAPPERS", **flags)
+    every.WRAPPERS = (gym.wrappers.FlattenObservation,)
+    assert every.train(tiny(every, tmp_path, **flags))["global_step"] >= 64
