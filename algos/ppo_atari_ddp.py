@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -559,13 +560,27 @@ def open_envs(args: Args, env_seed: int, global_step: int):
 
 def open_run(args: Args, device: str, precision: str, global_step: int):
     """Run folder, the record of the run that goes into all its files, and TensorBoard's writer."""
-    name = f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
+    if args.track:
+        try:
+            import wandb
+
+            wandb.login()
+        except Exception as error:  # no login or no network: exit before the run folder is made
+            way_out = "Run `wandb login`, or set the variable WANDB_MODE=offline"
+            sys.exit(f"--track cannot log in to Weights & Biases: {error!r}. {way_out}")
+    name = f"{args.env_id}__{args.exp_name}__{args.seed}"
     name = name.replace("/", "-").replace(":", "-")
-    run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, name)
-    try:
-        run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
-    except OSError as error:
-        sys.exit(f"--runs-dir {args.runs_dir}: {error}. Choose a folder that can be written")
+    second = int(time.time())
+    while True:
+        run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, f"{name}__{second}")
+        try:
+            run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
+            break
+        except OSError as error:
+            if not os.path.isdir(run_dir):
+                wrong = f"--runs-dir {args.runs_dir}: {error}"
+                sys.exit(f"{wrong}. Choose a folder that can be written")
+        second += 1  # another run with these flags has started in this second
     script = run_dir / Path(__file__).name
     if script.resolve() != Path(__file__).resolve():  # equal if the run folder's copy is running
         shutil.copy(__file__, script)
@@ -593,12 +608,10 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
     }
     write(run_dir / "config.json", record)
     if args.track:
-        import wandb
-
         wandb.init(
             project=args.wandb_project_name,
             entity=args.wandb_entity,
-            id=run_dir.resolve().name,
+            id=re.sub("[:;,#?/']", "-", run_dir.resolve().name),  # W&B reserves these characters
             resume="allow",
             sync_tensorboard=True,
             config=asdict(args),
@@ -646,6 +659,10 @@ def choose_device(args: Args) -> str:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if not getattr(torch, device).is_available():  # torch.cpu, torch.cuda or torch.mps
         sys.exit(f"--device {device} is not available; use --device auto")
+    default_compiler = "cl" if os.name == "nt" else "g++"
+    compiler = os.environ.get("CXX", default_compiler)  # the one that torch.compile uses
+    if args.compile and device == "cpu" and not shutil.which(compiler):
+        sys.exit(f"--compile requires a C++ compiler: install {compiler}, or set the variable CXX")
     return device
 
 

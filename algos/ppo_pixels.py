@@ -19,6 +19,7 @@ import argparse
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -163,6 +164,9 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None):
         env = make_unprocessed(**render_mode)
         if not is_image:
             env = gym.wrappers.AddRenderObservation(env)  # replaces the observation by the image
+            dtype = env.render().dtype
+            if dtype != np.uint8:
+                raise TypeError(f"render() returns pixels of {dtype}, not of uint8; mend it")
         if records_video:
             env = gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", lambda n: n == 0)
         if not is_stack:
@@ -509,8 +513,52 @@ def hint_for(env_id: str, error: Exception) -> str:
     return ""
 
 
+def check_wrappers():
+    """Exit if a wrapper keeps statistics: training and evaluations would each have their own."""
+    for wrapper in WRAPPERS:
+        wrapper = getattr(wrapper, "func", wrapper)  # of a partial
+        if wrapper in (gym.wrappers.NormalizeObservation, gym.wrappers.NormalizeReward):
+            wrong = f"{wrapper.__name__} in WRAPPERS has statistics that evaluations do not share"
+            way_out = "remove it; the PPO files have --norm-obs and --norm-reward instead"
+            sys.exit(f"{wrong}; {way_out}")
+
+
+def check_video(args: Args):
+    """Exit if the evaluations cannot be recorded."""
+    if not find_spec("moviepy"):
+        sys.exit("--capture-video requires a package: pip install moviepy")
+    try:
+        env = gym.make(args.env_id, render_mode="rgb_array", **ENV_KWARGS)
+        for wrapper in WRAPPERS:
+            env = wrapper(env)
+        env.reset(seed=args.seed)
+        env.action_space.seed(args.seed)
+        frames = [env.render()]
+        done = False
+        while len(frames) < 10 and not done:  # later frames can differ from the first
+            _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+            done = terminated or truncated
+            frames.append(env.render())
+        env.close()
+    except Exception as error:  # renderers raise errors of any type
+        sys.exit(f"--capture-video cannot render {args.env_id}: {error!r}")
+    for frame in frames:
+        if not isinstance(frame, np.ndarray):
+            sys.exit(f"--capture-video needs render_mode rgb_array, which {args.env_id} lacks")
+        is_rgb = frame.ndim == 3 and frame.shape[2] in (3, 4)  # 4: with transparency
+        is_same_size = frame.shape == frames[0].shape
+        if frame.dtype != np.uint8 or not is_rgb or not is_same_size:
+            needed = "--capture-video needs frames (height, width, 3) of uint8, all of one size"
+            got = f"render() of {args.env_id} returns {frame.shape} of {frame.dtype}"
+            sys.exit(f"{needed}; {got}. Mend it, or add a wrapper to WRAPPERS")
+    if not env.metadata.get("render_fps", 30):  # 30 is Gymnasium's default
+        needed = 'a number as metadata["render_fps"]'
+        sys.exit(f"--capture-video needs {needed}; set it in {args.env_id}")
+
+
 def open_envs(args: Args, env_seed: int, global_step: int):
     """Training environments and their first observation."""
+    check_wrappers()
     try:
         check_env(args, env_seed + 2**30)  # a seed of the evaluations, not of training
         # A resumed run plays other episodes than those before
@@ -520,6 +568,8 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         sys.exit(f"--env-id {args.env_id}: {error}{hint}")
     except Exception as error:  # renderers raise errors of any type
         sys.exit(f"--env-id {args.env_id} does not show images: {error.__cause__ or error!r}")
+    if args.capture_video:
+        check_video(args)
     action_space = envs.single_action_space
     if not isinstance(action_space, gym.spaces.Discrete) or action_space.start != 0:
         needed = "this file takes Discrete ones that start at 0"
@@ -540,13 +590,27 @@ def open_envs(args: Args, env_seed: int, global_step: int):
 
 def open_run(args: Args, device: str, precision: str, global_step: int):
     """Run folder, the record of the run that goes into all its files, and TensorBoard's writer."""
-    name = f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
+    if args.track:
+        try:
+            import wandb
+
+            wandb.login()
+        except Exception as error:  # no login or no network: exit before the run folder is made
+            way_out = "Run `wandb login`, or set the variable WANDB_MODE=offline"
+            sys.exit(f"--track cannot log in to Weights & Biases: {error!r}. {way_out}")
+    name = f"{args.env_id}__{args.exp_name}__{args.seed}"
     name = name.replace("/", "-").replace(":", "-")
-    run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, name)
-    try:
-        run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
-    except OSError as error:
-        sys.exit(f"--runs-dir {args.runs_dir}: {error}. Choose a folder that can be written")
+    second = int(time.time())
+    while True:
+        run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, f"{name}__{second}")
+        try:
+            run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
+            break
+        except OSError as error:
+            if not os.path.isdir(run_dir):
+                wrong = f"--runs-dir {args.runs_dir}: {error}"
+                sys.exit(f"{wrong}. Choose a folder that can be written")
+        second += 1  # another run with these flags has started in this second
     script = run_dir / Path(__file__).name
     if script.resolve() != Path(__file__).resolve():  # equal if the run folder's copy is running
         shutil.copy(__file__, script)
@@ -573,12 +637,10 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
     }
     write(run_dir / "config.json", record)
     if args.track:
-        import wandb
-
         wandb.init(
             project=args.wandb_project_name,
             entity=args.wandb_entity,
-            id=run_dir.resolve().name,
+            id=re.sub("[:;,#?/']", "-", run_dir.resolve().name),  # W&B reserves these characters
             resume="allow",
             sync_tensorboard=True,
             config=asdict(args),
@@ -624,6 +686,10 @@ def choose_device(args: Args) -> str:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if not getattr(torch, device).is_available():  # torch.cpu, torch.cuda or torch.mps
         sys.exit(f"--device {device} is not available; use --device auto")
+    default_compiler = "cl" if os.name == "nt" else "g++"
+    compiler = os.environ.get("CXX", default_compiler)  # the one that torch.compile uses
+    if args.compile and device == "cpu" and not shutil.which(compiler):
+        sys.exit(f"--compile requires a C++ compiler: install {compiler}, or set the variable CXX")
     return device
 
 

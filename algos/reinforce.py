@@ -27,6 +27,7 @@ import argparse
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -160,6 +161,7 @@ def choose_backend(args: Args, evaluation: bool) -> str:
     in_envpool = envpool is not None and args.env_id in envpool.list_all_envs()
     only_in_envpool = in_envpool and args.env_id not in gym.registry
     if WRAPPERS or ENV_KWARGS:
+        check_wrappers()
         if args.env_backend == "envpool":
             raise ValueError("EnvPool takes no WRAPPERS or ENV_KWARGS; use --env-backend auto")
         if only_in_envpool:
@@ -400,18 +402,49 @@ def check_resume(args: Args, saved: dict):
         sys.exit(f"--resume {args.resume}: env_id must stay {saved['env_id']}")
 
 
+def check_wrappers():
+    """Exit if a wrapper keeps statistics: training and evaluations would each have their own."""
+    for wrapper in WRAPPERS:
+        wrapper = getattr(wrapper, "func", wrapper)  # of a partial
+        if wrapper in (gym.wrappers.NormalizeObservation, gym.wrappers.NormalizeReward):
+            wrong = f"{wrapper.__name__} in WRAPPERS has statistics that evaluations do not share"
+            way_out = "remove it; the PPO files have --norm-obs and --norm-reward instead"
+            sys.exit(f"{wrong}; {way_out}")
+
+
 def check_video(args: Args, backend: str):
-    """Raise a ValueError if the evaluations of this backend cannot be recorded."""
+    """Exit if the evaluations of this backend cannot be recorded."""
     if backend == "envpool":
-        raise ValueError("only EnvPool has this task, and it renders no frames for --capture-video")
+        sys.exit(f"--capture-video: only EnvPool has {args.env_id}, and it renders no frames")
+    if not find_spec("moviepy"):
+        sys.exit("--capture-video requires a package: pip install moviepy")
     try:
-        with gym.make(args.env_id, render_mode="rgb_array", **ENV_KWARGS) as env:
-            env.reset()
-            frame = env.render()
+        env = gym.make(args.env_id, render_mode="rgb_array", **ENV_KWARGS)
+        for wrapper in WRAPPERS:
+            env = wrapper(env)
+        env.reset(seed=args.seed)
+        env.action_space.seed(args.seed)
+        frames = [env.render()]
+        done = False
+        while len(frames) < 10 and not done:  # later frames can differ from the first
+            _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+            done = terminated or truncated
+            frames.append(env.render())
+        env.close()
     except Exception as error:  # renderers raise errors of any type
-        raise ValueError(f"--capture-video cannot render a frame: {error!r}") from error
-    if not isinstance(frame, np.ndarray):
-        raise ValueError("--capture-video needs render_mode rgb_array, which this task lacks")
+        sys.exit(f"--capture-video cannot render {args.env_id}: {error!r}")
+    for frame in frames:
+        if not isinstance(frame, np.ndarray):
+            sys.exit(f"--capture-video needs render_mode rgb_array, which {args.env_id} lacks")
+        is_rgb = frame.ndim == 3 and frame.shape[2] in (3, 4)  # 4: with transparency
+        is_same_size = frame.shape == frames[0].shape
+        if frame.dtype != np.uint8 or not is_rgb or not is_same_size:
+            needed = "--capture-video needs frames (height, width, 3) of uint8, all of one size"
+            got = f"render() of {args.env_id} returns {frame.shape} of {frame.dtype}"
+            sys.exit(f"{needed}; {got}. Mend it, or add a wrapper to WRAPPERS")
+    if not env.metadata.get("render_fps", 30):  # 30 is Gymnasium's default
+        needed = 'a number as metadata["render_fps"]'
+        sys.exit(f"--capture-video needs {needed}; set it in {args.env_id}")
 
 
 def check_env(args: Args, seed: int):
@@ -509,13 +542,27 @@ def open_envs(args: Args, env_seed: int, global_step: int):
 
 def open_run(args: Args, device: str, global_step: int):
     """Run folder, the record of the run that goes into all its files, and TensorBoard's writer."""
-    name = f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
+    if args.track:
+        try:
+            import wandb
+
+            wandb.login()
+        except Exception as error:  # no login or no network: exit before the run folder is made
+            way_out = "Run `wandb login`, or set the variable WANDB_MODE=offline"
+            sys.exit(f"--track cannot log in to Weights & Biases: {error!r}. {way_out}")
+    name = f"{args.env_id}__{args.exp_name}__{args.seed}"
     name = name.replace("/", "-").replace(":", "-")
-    run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, name)
-    try:
-        run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
-    except OSError as error:
-        sys.exit(f"--runs-dir {args.runs_dir}: {error}. Choose a folder that can be written")
+    second = int(time.time())
+    while True:
+        run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, f"{name}__{second}")
+        try:
+            run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
+            break
+        except OSError as error:
+            if not os.path.isdir(run_dir):
+                wrong = f"--runs-dir {args.runs_dir}: {error}"
+                sys.exit(f"{wrong}. Choose a folder that can be written")
+        second += 1  # another run with these flags has started in this second
     script = run_dir / Path(__file__).name
     if script.resolve() != Path(__file__).resolve():  # equal if the run folder's copy is running
         shutil.copy(__file__, script)
@@ -542,12 +589,10 @@ def open_run(args: Args, device: str, global_step: int):
     }
     write(run_dir / "config.json", record)
     if args.track:
-        import wandb
-
         wandb.init(
             project=args.wandb_project_name,
             entity=args.wandb_entity,
-            id=run_dir.resolve().name,
+            id=re.sub("[:;,#?/']", "-", run_dir.resolve().name),  # W&B reserves these characters
             resume="allow",
             sync_tensorboard=True,
             config=asdict(args),

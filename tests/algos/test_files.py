@@ -68,6 +68,7 @@ GROUPS = {  # a class or function that has several versions, and the files that 
     "td_target": [Q_LEARNING, OFF_POLICY],
     "update_target": [Q_LEARNING, OFF_POLICY],
     "check_finite": [NAMES + OFF_POLICY + CLASSIC, PIXELS, ATARI],
+    "check_video": [NAMES + OFF_POLICY + CLASSIC, PIXELS],
     "check_resume": [
         [*BOX, "ppo"],
         ["trpo_continuous", "reinforce", "ppo_pixels", *PPO_AND_A2C],
@@ -89,6 +90,10 @@ GROUPS = {  # a class or function that has several versions, and the files that 
         ["trpo_continuous", "reinforce"],
         OFF_POLICY,
         PIXELS + ATARI,
+    ],
+    "choose_device": [
+        [*BOX, *OFF_POLICY, "ppo", "dqn", *PIXELS, *ATARI],
+        ["trpo_continuous", "reinforce"],
     ],
     "summarize": [[*NAMES, *OFF_POLICY, *CLASSIC, *PIXELS, "dqn_atari"], PPO_AND_A2C],
 }

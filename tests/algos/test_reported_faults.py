@@ -1,10 +1,14 @@
 """Faults that users of such files report: each ends in one sentence at the start, or does not happen."""
 
 import errno
+import functools
+import importlib.util
 import random
+import re
 import signal
 import sys
 import time
+from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
@@ -22,6 +26,7 @@ from conftest import (
     RUNNERS,
     command_line,
     every_of,
+    has,
     load,
     longer,
     run_folder,
@@ -36,6 +41,15 @@ from test_runs import Terminal
 APART = RANKS + RUNNERS  # they start processes; what they share with their parents is compared
 BOXES = [*[name for name in NAMES if name not in APART], *OFF_POLICY]
 VECTORS = [*BOXES, *CLASSIC]
+ALONE = [name for name in EVERY if name not in APART]
+
+
+def open_run(algo, folder, **flags):
+    """Open a run and close it; returns its folder."""
+    more = ["float32"] if has(algo, "precision") else []
+    run_dir, _, writer = algo.open_run(tiny(algo, folder, **flags), "cpu", *more, 0)
+    writer.close()
+    return run_dir
 
 
 class Integers(toy_envs.Counter):
@@ -99,8 +113,85 @@ def test_video_is_tried_at_the_start(name, tmp_path, registered):
     algo = load(name)
     refused(algo, tmp_path, "--capture-video", env_id=toy(algo), capture_video=True)
 
-    with pytest.raises(ValueError, match="EnvPool"):
+    with pytest.raises(SystemExit, match="--capture-video: only EnvPool"):
         algo.check_video(tiny(algo, tmp_path), "envpool")
+
+
+class Filmed(toy_envs.Counter):
+    """Renders a frame after every reset, and another one after every step."""
+
+    def __init__(self, first, other, metadata, render_mode=None):
+        self.frames, self.render_mode = (first, other), render_mode
+        self.metadata = {"render_modes": ["rgb_array"], **metadata}
+        self.id, self.episode = 0, -1  # AddRenderObservation resets without a seed
+
+    def render(self):
+        return self.frames[min(self.steps, 1)]
+
+
+def frame(*shape: int, dtype=np.uint8) -> np.ndarray:
+    return np.ones(shape, dtype)
+
+
+def film(algo, registered, first, other=None, **metadata) -> str:
+    """The id of such an environment, with the spaces that the file takes."""
+
+    def make(render_mode=None):
+        env = Filmed(first, first if other is None else other, metadata, render_mode)
+        if algo.__name__ in BOXES:
+            return env
+        env = toy_envs.WithChoices(env)
+        return toy_envs.InPictures(env) if algo.__name__ in PIXELS else env
+
+    return registered(f"Filmed{len(gym.registry)}-v0", make)
+
+
+class InGrey(gym.Wrapper):
+    def render(self):
+        return self.env.render()[..., 0]
+
+
+@pytest.mark.parametrize("name", [*VECTORS, *PIXELS])
+def test_video_of_frames_that_cannot_be_encoded(name, tmp_path, registered):
+    """Would break: a video of black frames, or a traceback of MoviePy after the whole training."""
+    algo = load(name)
+    rgb = frame(40, 60, 3)
+    bad = functools.partial(refused, algo, tmp_path, "--capture-video", capture_video=True)
+    bad("uint8", "(40, 60)", env_id=film(algo, registered, frame(40, 60)))
+    bad("uint8", "float64", env_id=film(algo, registered, frame(40, 60, 3, dtype=float)))
+    bad("one size", "(42, 60, 3)", env_id=film(algo, registered, rgb, frame(42, 60, 3)))
+    bad("rgb_array", env_id=film(algo, registered, rgb, "text"))
+    for fps in (None, 0):
+        bad("render_fps", env_id=film(algo, registered, rgb, render_fps=fps))
+
+    backend = [] if name in PIXELS else ["gymnasium"]
+    for good in (rgb, frame(40, 60, 4)):  # without render_fps Gymnasium records 30 frames a second
+        algo.check_video(tiny(algo, tmp_path, env_id=film(algo, registered, good)), *backend)
+    algo.WRAPPERS = (InGrey,)
+    bad("(40, 60)", env_id=film(algo, registered, rgb))
+
+
+@pytest.mark.parametrize("name", PIXELS)
+def test_rendered_fractions_into_a_network_for_images(name, tmp_path, registered):
+    """Would break: a training whose every pixel is 0."""
+
+    def make(render_mode=None):
+        fractions = np.full((40, 60, 3), 0.8)
+        return toy_envs.WithChoices(Filmed(fractions, fractions, {}, render_mode))
+
+    env_id = registered("Fractions-v0", make)
+    refused(load(name), tmp_path, "--env-id", "float64", "uint8", env_id=env_id)
+
+
+@pytest.mark.parametrize("name", [*VECTORS, *PIXELS])
+def test_wrappers_with_statistics(name, tmp_path):
+    """Would break: evaluations with statistics of their own, and returns that are not raw."""
+    algo = load(name)
+    words = ("in WRAPPERS", "--norm-obs", "--norm-reward")
+    algo.WRAPPERS = (gym.wrappers.NormalizeObservation,)
+    refused(algo, tmp_path, "NormalizeObservation", *words)
+    algo.WRAPPERS = (InGrey, functools.partial(gym.wrappers.NormalizeReward, gamma=0.9))
+    refused(algo, tmp_path, "NormalizeReward", *words)
 
 
 class Nan:
@@ -149,7 +240,7 @@ def test_full_disk(name, monkeypatch, tmp_path):
     }
 
 
-@pytest.mark.parametrize("name", [name for name in EVERY if name not in APART])
+@pytest.mark.parametrize("name", ALONE)
 def test_runs_dir_that_cannot_be_made(name, monkeypatch, tmp_path):
     """Would break: a traceback of pathlib."""
     algo = load(name)
@@ -158,9 +249,49 @@ def test_runs_dir_that_cannot_be_made(name, monkeypatch, tmp_path):
         raise OSError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(algo.Path, "mkdir", refuse)
-    more = ["float32"] if "precision" in algo.Args.__dataclass_fields__ else []
     with pytest.raises(SystemExit, match="--runs-dir .* Permission denied"):
-        algo.open_run(tiny(algo, tmp_path), "cpu", *more, 0)
+        open_run(algo, tmp_path)
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_two_runs_in_a_second(name, monkeypatch, tmp_path):
+    """Would break: the second run of an array of jobs, which ends with "File exists" and a way out that is none."""
+    algo = load(name)
+    monkeypatch.setattr(algo.time, "time", lambda: 1000.0)
+    folders = [open_run(algo, tmp_path) for _ in range(3)]
+    assert [folder.name.split("__")[-1] for folder in folders] == ["1000", "1001", "1002"]
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")  # every attempt raises FileExistsError
+    with pytest.raises(SystemExit, match="--runs-dir .* File exists"):
+        open_run(algo, tmp_path, runs_dir=str(tmp_path / "link"))
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_track_with_reserved_characters_and_without_a_login(name, monkeypatch, tmp_path):
+    """Weights & Biases, faked. Would break: its traceback, which does not name --exp-name, and an empty run folder."""
+    algo, ids = load(name), []
+    fake = SimpleNamespace(init=lambda **given: ids.append(given["id"]), login=lambda: True)
+    fake.__spec__ = importlib.util.spec_from_loader("wandb", None)
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    folder = open_run(algo, tmp_path, track=True, exp_name="lr=1e-4 #2;3,4?5'6")
+    assert "__lr=1e-4 #2;3,4?5'6__" in folder.name
+    assert ids == [re.sub("[#;,?']", "-", folder.name)]
+
+    def login():
+        raise RuntimeError("No API key configured.\nUse `wandb login`.")
+
+    fake.login = login
+    with pytest.raises(SystemExit, match="^--track .*No API key.*WANDB_MODE=offline$"):
+        open_run(algo, tmp_path, track=True)
+    assert run_folder(tmp_path) == folder
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in ALONE if name not in ("trpo_continuous", "reinforce")]
+)
+def test_compile_without_a_compiler(name, monkeypatch, tmp_path):
+    """Would break: twenty lines of PyTorch's traceback, after the run folder was made."""
+    monkeypatch.setenv("CXX", "/nowhere/g++")
+    refused(load(name), tmp_path, "--compile", "C++ compiler", "/nowhere/g++", "CXX", compile=True)
 
 
 CLEANRL = {  # words on the command line: the advice

@@ -323,7 +323,7 @@ def test_track(every, monkeypatch, tmp_path):
     """Weights & Biases, faked. Would break: a run without project, team or hyperparameters; a resumed
     run that begins a new one there."""
     calls = []
-    fake = SimpleNamespace(init=lambda **given: calls.append(given))
+    fake = SimpleNamespace(init=lambda **given: calls.append(given), login=lambda: True)
     fake.__spec__ = importlib.util.spec_from_loader("wandb", None)
     monkeypatch.setitem(sys.modules, "wandb", fake)
     flags = {"track": True, "wandb_project_name": "mine", "wandb_entity": "team"}
