@@ -483,6 +483,35 @@ def ppo_atari_flags(_) -> str:
     return flags_of("ppo_atari", "ppo_pixels")
 
 
+def choose_minutes(_) -> str:
+    """Steps, seconds and return of PPO and of a file with a replay buffer on three tasks."""
+    files = [
+        ("CartPole-v1", "ppo", "classic", "200k"),
+        ("CartPole-v1", "dqn", "classic", "200k"),
+        ("Acrobot-v1", "ppo", "classic", "200k"),
+        ("Acrobot-v1", "dqn", "classic", "200k"),
+        ("Pendulum-v1", "ppo_continuous", "continuous", "1M"),
+        ("Pendulum-v1", "sac_continuous", "off_policy", "20k"),
+    ]
+    rows = []
+    for env_id, file, scores, steps in files:
+        for row in read(f"benchmarks/curves/{scores}_scores.csv"):
+            if (row["env_id"], row["exp_name"]) == (env_id, file):
+                seconds = number(float(row["wall_time_s"]), 100)
+                cells = [steps, row["seeds"], f"{seconds} s", ours(scores, env_id, file)]
+                rows.append([env_id, f"`{file}.py`", *cells])
+    return table(["task", "file", "steps", "runs", "time of a run", "return"], rows, 2)
+
+
+def cleanrl_settings(_) -> str:
+    """ppo_continuous.py with its defaults and with the settings that CleanRL published for MuJoCo."""
+    rows = []
+    for env_id in ("HalfCheetah-v5", "Walker2d-v5", "Hopper-v5", "Ant-v5", "Reacher-v5"):
+        published = ours("mujoco_published", env_id, "ppo_continuous-published")
+        rows.append([env_id, ours("continuous", env_id, "ppo_continuous"), published])
+    return table(["task", "plainrl's defaults", "CleanRL's settings"], rows, 1)
+
+
 def ppo_metrics(text: str) -> str:
     """The table as it is, with new ranges in its last two columns."""
     values = {}
@@ -517,6 +546,7 @@ PARTS += (dqn_results, dqn_atari_results, dqn_flags, reinforce_results, reinforc
 PARTS += (a2c_results, a2c_flags, ppo_atari_results, ppo_pixels_results, ppo_atari_flags)
 PARTS += (trpo_results, trpo_flags, rpo_results, rpo_flags, curiosity_results, curiosity_flags)
 PARTS += (augmentation_results, augmentation_flags)
+PARTS += (choose_minutes, cleanrl_settings)
 GENERATED = {part.__name__: part for part in PARTS}
 
 
