@@ -512,6 +512,29 @@ def cleanrl_settings(_) -> str:
     return table(["task", "plainrl's defaults", "CleanRL's settings"], rows, 1)
 
 
+def study_scores(_) -> str:
+    """The returns of the study in the tutorial."""
+    rows = []
+    names = {"annealed": "ppo_continuous", "constant": "ppo_continuous-no-anneal-lr"}
+    for words, name in names.items():
+        for row in read("benchmarks/curves/tutorial_study_scores.csv"):
+            if row["exp_name"] == name:
+                cells = [ours("tutorial_study", "Pendulum-v1", name)]
+                cells += [number(float(row[key])) for key in ("worst_run", "best_run")]
+                rows.append([f"`{name}`", words, row["seeds"], *cells])
+    head = ["experiment", "learning rate", "seeds", "evaluation return", "worst run", "best run"]
+    return table(head, rows, 2)
+
+
+def study_comparison(_) -> str:
+    """The comparison of the study in the tutorial."""
+    rows = []
+    for row in read("benchmarks/curves/tutorial_study_comparisons.csv"):
+        gap = difference("tutorial_study", row["env_id"], row["exp_name"], row["against"])
+        rows.append([f"`{row['exp_name']}`", f"`{row['against']}`", gap, f"{float(row['p']):.2g}"])
+    return table(["experiment", "against", "mean difference", "p"], rows, 2)
+
+
 def ppo_metrics(text: str) -> str:
     """The table as it is, with new ranges in its last two columns."""
     values = {}
@@ -546,7 +569,7 @@ PARTS += (dqn_results, dqn_atari_results, dqn_flags, reinforce_results, reinforc
 PARTS += (a2c_results, a2c_flags, ppo_atari_results, ppo_pixels_results, ppo_atari_flags)
 PARTS += (trpo_results, trpo_flags, rpo_results, rpo_flags, curiosity_results, curiosity_flags)
 PARTS += (augmentation_results, augmentation_flags)
-PARTS += (choose_minutes, cleanrl_settings)
+PARTS += (choose_minutes, cleanrl_settings, study_scores, study_comparison)
 GENERATED = {part.__name__: part for part in PARTS}
 
 

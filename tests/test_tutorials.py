@@ -2,6 +2,8 @@
 
 import ast
 import csv
+import dataclasses
+import importlib.util
 import json
 import re
 import shlex
@@ -100,11 +102,12 @@ def test_no_time_limit(folder):
 
 def flags_of(file: str) -> set[str]:
     """The flags of a script: the fields of its dataclass Args or Options."""
-    names = set()
-    for node in ast.parse((ROOT / file).read_text()).body:
-        if isinstance(node, ast.ClassDef) and node.name in ("Args", "Options"):
-            names |= {x.target.id for x in node.body if isinstance(x, ast.AnnAssign)}
-    flags = {"--" + name.replace("_", "-") for name in names}
+    spec = importlib.util.spec_from_file_location("script", ROOT / file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["script"] = module
+    spec.loader.exec_module(module)
+    options = module.Args if hasattr(module, "Args") else module.Options
+    flags = {"--" + field.name.replace("_", "-") for field in dataclasses.fields(options)}
     return flags | {flag.replace("--", "--no-", 1) for flag in flags} | {"--help"}
 
 
@@ -152,6 +155,23 @@ def test_defaults_beside_cleanrl():
     for flag, _, ours in rows:
         value = fields[flag]
         assert ours == ({True: "on", False: "off"}[value] if type(value) is bool else str(value))
+
+
+def test_study():
+    """Would break: a number in the text of the study that its runs do not give."""
+    returns = {}
+    with (ROOT / "benchmarks/results/tutorial_study.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            if row["metric"] == "eval_return_mean":
+                returns.setdefault(row["exp_name"], []).append(float(row["value"]))
+    annealed, constant = returns["ppo_continuous"], returns["ppo_continuous-no-anneal-lr"]
+    gaps = [one - other for one, other in zip(constant, annealed, strict=True)]
+    page = " ".join((ROOT / "docs/tutorials/study.md").read_text().split())
+    worst = " and ".join(f"{value:.0f}" for value in sorted(annealed)[1::-1])
+    assert f"Two annealed runs end at {worst}" in page and sum(sorted(gaps)[-2:]) > sum(gaps) / 2
+    ahead = " and by ".join(f"{-gap:.0f}" for gap in sorted(gaps)[1::-1])
+    assert sum(gap < 0 for gap in gaps) == 2 and f"is ahead, by {ahead} points" in page
+    assert f"by {sum(gaps) / len(gaps):.0f} points on average" in page
 
 
 def test_steps_to_a_return():
