@@ -491,6 +491,58 @@ def ppo_atari_flags(_) -> str:
     return flags_of("ppo_atari", "ppo_pixels")
 
 
+def choose_minutes(_) -> str:
+    """Steps, seconds and return of PPO and of a file with a replay buffer on three tasks."""
+    files = [
+        ("CartPole-v1", "ppo", "classic", "200k"),
+        ("CartPole-v1", "dqn", "classic", "200k"),
+        ("Acrobot-v1", "ppo", "classic", "200k"),
+        ("Acrobot-v1", "dqn", "classic", "200k"),
+        ("Pendulum-v1", "ppo_continuous", "continuous", "1M"),
+        ("Pendulum-v1", "sac_continuous", "off_policy", "20k"),
+    ]
+    rows = []
+    for env_id, file, scores, steps in files:
+        for row in read(f"curves/{scores}_scores.csv"):
+            if (row["env_id"], row["exp_name"]) == (env_id, file):
+                seconds = number(float(row["wall_time_s"]), 100)
+                cells = [steps, row["seeds"], f"{seconds} s", ours(scores, env_id, file)]
+                rows.append([env_id, f"`{file}.py`", *cells])
+    return table(["task", "file", "steps", "runs", "time of a run", "return"], rows, 2)
+
+
+def cleanrl_settings(_) -> str:
+    """ppo_continuous.py with its defaults and with the settings that CleanRL published for MuJoCo."""
+    rows = []
+    for env_id in ("HalfCheetah-v5", "Walker2d-v5", "Hopper-v5", "Ant-v5", "Reacher-v5"):
+        published = ours("mujoco_published", env_id, "ppo_continuous-published")
+        rows.append([env_id, ours("continuous", env_id, "ppo_continuous"), published])
+    return table(["task", "plainrl's defaults", "CleanRL's settings"], rows, 1)
+
+
+def study_scores(_) -> str:
+    """The returns of the study in the tutorial."""
+    rows = []
+    names = {"annealed": "ppo_continuous", "constant": "ppo_continuous-no-anneal-lr"}
+    for words, name in names.items():
+        for row in read("curves/tutorial_study_scores.csv"):
+            if row["exp_name"] == name:
+                cells = [ours("tutorial_study", "Pendulum-v1", name)]
+                cells += [number(float(row[key])) for key in ("worst_run", "best_run")]
+                rows.append([f"`{name}`", words, row["seeds"], *cells])
+    head = ["experiment", "learning rate", "seeds", "evaluation return", "worst run", "best run"]
+    return table(head, rows, 2)
+
+
+def study_comparison(_) -> str:
+    """The comparison of the study in the tutorial."""
+    rows = []
+    for row in read("curves/tutorial_study_comparisons.csv"):
+        gap = difference("tutorial_study", row["env_id"], row["exp_name"], row["against"])
+        rows.append([f"`{row['exp_name']}`", f"`{row['against']}`", gap, f"{float(row['p']):.2g}"])
+    return table(["experiment", "against", "mean difference", "p"], rows, 2)
+
+
 def ppo_metrics(text: str) -> str:
     """The table as it is, with new ranges in its last two columns."""
     values = {}
@@ -525,6 +577,7 @@ PARTS += (dqn_results, dqn_atari_results, dqn_flags, reinforce_results, reinforc
 PARTS += (a2c_results, a2c_flags, ppo_atari_results, ppo_pixels_results, ppo_atari_flags)
 PARTS += (trpo_results, trpo_flags, rpo_results, rpo_flags, curiosity_results, curiosity_flags)
 PARTS += (augmentation_results, augmentation_flags)
+PARTS += (choose_minutes, cleanrl_settings, study_scores, study_comparison)
 GENERATED = {part.__name__: part for part in PARTS}
 
 

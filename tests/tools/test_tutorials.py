@@ -1,0 +1,193 @@
+"""The tutorials and the how-to pages: their code runs, their commands exist, and what they promise is kept."""
+
+import ast
+import csv
+import dataclasses
+import importlib.util
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import warnings
+
+import pytest
+from conftest import ROOT
+
+PAGE = (ROOT / "docs/tutorials/your-environment.md").read_text()
+MODULE, CHECK, CONSTANTS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+PAGES = sorted([*ROOT.glob("docs/tutorials/*.md"), *ROOT.glob("docs/how-to/*.md")])
+
+
+def commands(page: str) -> list[str]:
+    blocks = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
+    return "".join(blocks).replace("\\\n", " ").splitlines()
+
+
+TRAIN = [line for line in commands(PAGE) if "algos/" in line and "--env-id point:" in line]
+(TIME,) = (line for line in commands(PAGE) if "timeit" in line)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Looks like the repository's root, with the page's module in it."""
+    (tmp_path / "point.py").write_text(MODULE)
+    shutil.copytree(ROOT / "algos", tmp_path / "algos")
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
+    return tmp_path
+
+
+def run(line: str, folder) -> str:
+    line = line.replace(" python ", f" OMP_NUM_THREADS=1 {sys.executable} ")
+    process = subprocess.run(
+        ["bash", "-c", line], cwd=folder, capture_output=True, text=True, timeout=240
+    )
+    assert process.returncode == 0, process.stderr
+    return process.stdout
+
+
+def test_checkers_say_nothing(folder, monkeypatch):
+    """Would break: an example that gets a warning from what it recommends."""
+    monkeypatch.syspath_prepend(folder)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        exec(compile(CHECK, "page", "exec"), {})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [0, 1])
+def test_commands_train(folder, number):
+    """Would break: a command that does not run, an evaluation that is not near what the page promises."""
+    run(TRAIN[number], folder)
+    (summary,) = folder.glob("runs/*/summary.json")
+    found = json.loads(summary.read_text())
+    assert found["env_id"].startswith("point:Point") and summary.parent.name.startswith(
+        "point-Point"
+    )
+    assert 83 < found["eval_return_mean"] < 92
+
+
+def test_time_of_a_step(folder):
+    """Would break: the page's line to measure it; a tenth of a millisecond would be slow."""
+    amount, unit = re.search(r"([\d.]+) (nsec|usec|msec) per loop", run(TIME, folder)).groups()
+    assert float(amount) * {"nsec": 1e-3, "usec": 1, "msec": 1e3}[unit] < 100
+
+
+def test_film(folder):
+    """Would break: enjoy.py that does not find the module."""
+    run(f"{TRAIN[0]} --eval-episodes 2".replace("100000", "8192"), folder)
+    (path,) = folder.glob("runs/*")
+    run(f"PYTHONPATH=. python scripts/enjoy.py {path} --episodes 1 --video point.mp4", folder)
+    assert (folder / "point.mp4").stat().st_size > 1000
+
+
+def test_wrappers_and_arguments(folder):
+    """Would break: the page's constants, which must give a discrete task continuous actions and a time limit."""
+    text = (folder / "algos/ppo_continuous.py").read_text()
+    assert text.count("\nWRAPPERS = ()\nENV_KWARGS = {}\n") == 1
+    text = text.replace("WRAPPERS = ()\nENV_KWARGS = {}\n", CONSTANTS)
+    (folder / "my_ppo.py").write_text(text)
+    (line,) = (line for line in commands(PAGE) if "python my_ppo.py" in line)
+    run(f"{line} --eval-episodes 2".replace("60000", "4096"), folder)
+    (summary,) = folder.glob("runs/*/summary.json")
+    assert max(json.loads(summary.read_text())["eval_returns"]) < 200
+
+
+def test_no_time_limit(folder):
+    """Would break: an evaluation that does not end at --eval-max-steps."""
+    (line,) = (line for line in TRAIN if "PointForever" in line)
+    run(f"{line} --eval-episodes 2".replace("60000", "8192").replace("500", "50"), folder)
+
+
+def flags_of(file: str) -> set[str]:
+    """The flags of a script: the fields of its dataclass Args or Options."""
+    spec = importlib.util.spec_from_file_location("script", ROOT / file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["script"] = module
+    spec.loader.exec_module(module)
+    options = module.Args if hasattr(module, "Args") else module.Options
+    flags = {"--" + field.name.replace("_", "-") for field in dataclasses.fields(options)}
+    return flags | {flag.replace("--", "--no-", 1) for flag in flags} | {"--help"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_commands_exist(page):
+    """Would break: a command of a page whose file or flag does not exist."""
+    copies = {"my_experiment.py": "algos/ppo_continuous.py", "my_ppo.py": "algos/ppo_continuous.py"}
+    text = page.read_text()
+    for line in commands(text) + re.findall(r"`((?:PYTHONPATH=. )?python [^`]+)`", text):
+        words = [word for word in shlex.split(line, comments=True) if "=." not in word]
+        if words[0] != "python" or words[1] in ("-m", "check.py"):
+            continue
+        file = copies.get(words[1], words[1])
+        known = flags_of(file)
+        for word in words[2:]:
+            if word == "--":  # flags of the scripts that sweep.py runs
+                known = flags_of("algos/ppo_continuous.py")
+            elif word.startswith("--"):
+                assert word.partition("=")[0] in known, f"{line}: {word}"
+
+
+def test_edits_fit_the_file():
+    """Would break: an edit of the tutorial for which the file has no line."""
+    text = (ROOT / "algos/ppo_continuous.py").read_text()
+    page = (ROOT / "docs/tutorials/change-an-algorithm.md").read_text()
+    blocks = re.findall(r"```diff\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) == 4
+    for block in blocks:
+        old = [line[1:] for line in block.splitlines() if line[0] in " -"]
+        new = [line[1:] for line in block.splitlines() if line[0] in " +"]
+        assert text.count("\n".join(old) + "\n") == 1, block
+        text = text.replace("\n".join(old) + "\n", "\n".join(new) + "\n")
+    compile(text, "my_experiment.py", "exec")
+
+
+def test_defaults_beside_cleanrl():
+    """Would break: a default of plainrl's that has changed since the page was written."""
+    fields = {}
+    for node in ast.walk(ast.parse((ROOT / "algos/ppo_continuous.py").read_text())):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Constant):
+            fields.setdefault("--" + node.target.id.replace("_", "-"), node.value.value)
+    page = (ROOT / "docs/how-to/from-cleanrl.md").read_text()
+    rows = re.findall(r"^\| `(--[\w-]+)` \| ([^|]+) \| ([^|]+) \| [^|]+ \|$", page, re.MULTILINE)
+    assert len(rows) == 9
+    for flag, _, ours in rows:
+        value = fields[flag]
+        assert ours == ({True: "on", False: "off"}[value] if type(value) is bool else str(value))
+
+
+def test_study():
+    """Would break: a number in the text of the study that its runs do not give."""
+    returns = {}
+    with (ROOT / "benchmarks/results/tutorial_study.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            if row["metric"] == "eval_return_mean":
+                returns.setdefault(row["exp_name"], []).append(float(row["value"]))
+    annealed, constant = returns["ppo_continuous"], returns["ppo_continuous-no-anneal-lr"]
+    gaps = [one - other for one, other in zip(constant, annealed, strict=True)]
+    page = " ".join((ROOT / "docs/tutorials/study.md").read_text().split())
+    worst = " and ".join(f"{value:.0f}" for value in sorted(annealed)[1::-1])
+    assert f"Two annealed runs end at {worst}" in page and sum(sorted(gaps)[-2:]) > sum(gaps) / 2
+    ahead = " and by ".join(f"{-gap:.0f}" for gap in sorted(gaps)[1::-1])
+    assert sum(gap < 0 for gap in gaps) == 2 and f"is ahead, by {ahead} points" in page
+    assert f"by {sum(gaps) / len(gaps):.0f} points on average" in page
+
+
+def test_steps_to_a_return():
+    """Would break: what the page on choosing says of DQN and PPO with discrete actions."""
+    curves = {}
+    with (ROOT / "benchmarks/studies/classic/results/classic.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            if row["metric"] == "charts/episodic_return":
+                key = row["env_id"], row["exp_name"], row["seed"]
+                curves.setdefault(key, []).append((int(row["step"]), float(row["value"])))
+
+    def first_steps(env_id: str, exp_name: str, threshold: float) -> list[int]:
+        runs = [points for key, points in curves.items() if key[:2] == (env_id, exp_name)]
+        return [min(step for step, value in points if value >= threshold) for points in runs]
+
+    dqn, ppo = (first_steps("Acrobot-v1", name, -100) for name in ("dqn", "ppo"))
+    assert max(dqn) < min(ppo)
+    dqn, ppo = (first_steps("CartPole-v1", name, 195) for name in ("dqn", "ppo"))
+    assert max(ppo) < min(dqn)
