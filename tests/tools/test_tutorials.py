@@ -1,7 +1,6 @@
 """The tutorials and the how-to pages: their code runs, their commands exist, and what they promise is kept."""
 
 import ast
-import csv
 import dataclasses
 import importlib.util
 import json
@@ -155,39 +154,3 @@ def test_defaults_beside_cleanrl():
     for flag, _, ours in rows:
         value = fields[flag]
         assert ours == ({True: "on", False: "off"}[value] if type(value) is bool else str(value))
-
-
-def test_study():
-    """Would break: a number in the text of the study that its runs do not give."""
-    returns = {}
-    with (ROOT / "benchmarks/results/tutorial_study.csv").open(newline="") as file:
-        for row in csv.DictReader(file):
-            if row["metric"] == "eval_return_mean":
-                returns.setdefault(row["exp_name"], []).append(float(row["value"]))
-    annealed, constant = returns["ppo_continuous"], returns["ppo_continuous-no-anneal-lr"]
-    gaps = [one - other for one, other in zip(constant, annealed, strict=True)]
-    page = " ".join((ROOT / "docs/tutorials/study.md").read_text().split())
-    worst = " and ".join(f"{value:.0f}" for value in sorted(annealed)[1::-1])
-    assert f"Two annealed runs end at {worst}" in page and sum(sorted(gaps)[-2:]) > sum(gaps) / 2
-    ahead = " and by ".join(f"{-gap:.0f}" for gap in sorted(gaps)[1::-1])
-    assert sum(gap < 0 for gap in gaps) == 2 and f"is ahead, by {ahead} points" in page
-    assert f"by {sum(gaps) / len(gaps):.0f} points on average" in page
-
-
-def test_steps_to_a_return():
-    """Would break: what the page on choosing says of DQN and PPO with discrete actions."""
-    curves = {}
-    with (ROOT / "benchmarks/studies/classic/results/classic.csv").open(newline="") as file:
-        for row in csv.DictReader(file):
-            if row["metric"] == "charts/episodic_return":
-                key = row["env_id"], row["exp_name"], row["seed"]
-                curves.setdefault(key, []).append((int(row["step"]), float(row["value"])))
-
-    def first_steps(env_id: str, exp_name: str, threshold: float) -> list[int]:
-        runs = [points for key, points in curves.items() if key[:2] == (env_id, exp_name)]
-        return [min(step for step, value in points if value >= threshold) for points in runs]
-
-    dqn, ppo = (first_steps("Acrobot-v1", name, -100) for name in ("dqn", "ppo"))
-    assert max(dqn) < min(ppo)
-    dqn, ppo = (first_steps("CartPole-v1", name, 195) for name in ("dqn", "ppo"))
-    assert max(ppo) < min(dqn)
