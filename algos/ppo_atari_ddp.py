@@ -86,6 +86,10 @@ class Args:
     target_kl: float | None = None  # stop an update once the approximate KL exceeds this
 
     def __post_init__(self):
+        largest = {"num_envs": 65_536, "eval_episodes": 65_536, "torch_threads": 1024}
+        if not 0 < len(self.exp_name) <= 150:  # it is part of the run folder's name
+            wrong = f"--exp-name has {len(self.exp_name)} characters"
+            raise ValueError(f"{wrong}; give a name of 1 to 150 characters")
         fractions = ("gamma", "gae_lambda")
         may_be_zero = ("seed", "torch_threads", "eval_frequency", "ent_coef", "vf_coef", *fractions)
         for name, value in asdict(self).items():
@@ -97,6 +101,8 @@ class Args:
             least = "at least 0" if name in may_be_zero else "above 0"
             if not 0 < value < 2**32:  # excludes NaN and infinity; 2**32 is NumPy's limit for seeds
                 raise ValueError(f"{flag} must be {least} and below 2**32")
+            if value > largest.get(name, value):
+                raise ValueError(f"{flag} must be at most {largest[name]}")
             if name in fractions and value > 1:
                 raise ValueError(f"{flag} must be at most 1")
         batch_size = self.num_envs * self.num_steps
@@ -479,21 +485,47 @@ def write(path: Path, content):
 
 def load_checkpoint(run_dir: str) -> dict:
     """The checkpoint of a run. It is loaded as data, so that it cannot execute code."""
+    path = Path(run_dir, "checkpoint.pt")
+    refused = f"--resume {run_dir}: {path}"
+    if not path.is_file():
+        sys.exit(f"{refused} does not exist; give the folder of a run that has saved a checkpoint")
     try:
-        saved = torch.load(Path(run_dir, "checkpoint.pt"), map_location="cpu", weights_only=True)
-        if saved["algo"] != Path(__file__).stem:
-            raise ValueError(f"it was written by {saved['algo']}.py")
-        file_format = saved.get("format", 1)  # checkpoints without the number are of format 1
-        if file_format != CHECKPOINT_FORMAT:
-            raise ValueError(f"format {file_format}; this file reads format {CHECKPOINT_FORMAT}")
-        config = Path(run_dir, "config.json")
+        saved = torch.load(path, map_location="cpu", weights_only=True)
+        algo = saved["algo"]
+    except Exception as error:  # torch.load() raises errors of many types
+        kind = type(error).__name__
+        sys.exit(f"{refused} is damaged or not a checkpoint ({kind}); give another run folder")
+    if algo != Path(__file__).stem:
+        sys.exit(f"{refused} was written by {algo}.py; resume the run with that file")
+    own_copy = Path(run_dir, Path(__file__).name)  # of this file, as it was when the run began
+    file_format = saved.get("format", 1)  # checkpoints without the number are of format 1
+    if file_format != CHECKPOINT_FORMAT:
+        wrong = f"has format {file_format}, but this file reads format {CHECKPOINT_FORMAT}"
+        sys.exit(f"{refused} {wrong}; resume the run with {own_copy}")
+    missing = {"args", "agent", "global_step", "wall_time_s"} - saved.keys()
+    if missing:
+        sys.exit(f"{refused} lacks {' '.join(sorted(missing))}; give another run folder")
+    config = Path(run_dir, "config.json")
+    try:
         if config.exists():  # it is newer if a resumed run was killed before it saved
             saved["args"] = json.loads(config.read_text())["args"]
         # Flags that are newer than the run get their defaults
         saved["args"] = asdict(Args(**saved["args"]))
-        return saved
-    except Exception as error:
-        sys.exit(f"--resume {run_dir} is not a run folder of this file: {error!r:.120}")
+    except Exception as error:  # what is wrong in a file can be of any type
+        wrong = f"--resume {run_dir}: the saved arguments do not fit this file ({error!r:.120})"
+        sys.exit(f"{wrong}; correct or remove {config}, or resume the run with {own_copy}")
+    return saved
+
+
+def load_weights(agent: Agent, weights: dict, run_dir: str):
+    """Load the weights of a checkpoint into the agent."""
+    try:
+        agent.load_state_dict(weights)
+    except RuntimeError as error:
+        _, first, *_ = str(error).splitlines()
+        wrong = f"the weights do not fit Agent in this file ({first.strip()})"
+        own_copy = Path(run_dir, Path(__file__).name)
+        sys.exit(f"--resume {run_dir}: {wrong}; undo the change, or resume the run with {own_copy}")
 
 
 def check_resume(args: Args, saved: dict):
@@ -512,7 +544,8 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         # A resumed run plays other episodes than those before
         envs, obs = make_envs(args, args.num_envs, env_seed + global_step)
     except (gym.error.Error, ImportError, ValueError) as error:
-        sys.exit(f"--env-id {args.env_id}: {error}")
+        example = "Games have ids such as PongNoFrameskip-v4 and ALE/Pong-v5"
+        sys.exit(f"--env-id {args.env_id}: {error}. {example}")
     # make_envs() has already reset envs. This wrapper's counters start at 0 without another reset
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs
@@ -529,7 +562,12 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
         sys.exit(f"--runs-dir {args.runs_dir}: {error}. Choose a folder that can be written")
     script = run_dir / Path(__file__).name
     if script.resolve() != Path(__file__).resolve():  # equal if the run folder's copy is running
-        shutil.copy(__file__, script)
+        try:
+            shutil.copy(__file__, script)
+        except OSError as error:
+            if not args.resume:
+                shutil.rmtree(run_dir)  # nothing was written but a part of the copy
+            sys.exit(f"{script} cannot be written: {error}. Is the disk full or write-protected?")
     git = ["git", "-C", Path(__file__).resolve().parent, "describe", "--always", "--dirty"]
     try:
         commit = subprocess.run(git, capture_output=True, text=True).stdout.strip()
@@ -660,7 +698,7 @@ def train(args: Args, signals=()) -> dict:
     broadcast_weights(agent)  # DDP: all ranks start with the same
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
     if args.resume:
-        agent.load_state_dict(saved["agent"])
+        load_weights(agent, saved["agent"], args.resume)
         moments = saved["optimizer"]["state"]  # the hyperparameters come from the flags
         optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
     policy = agent.get_action_and_value
@@ -819,11 +857,17 @@ if __name__ == "__main__":
         "--save-model": "leave it out: every run saves checkpoint.pt",
         "--torch-deterministic": "leave it out: on a CPU a seed fixes the run",
         "--no-torch-deterministic": "leave it out",
+        "--upload-model": "leave it out: nothing is uploaded",
+        "--hf-entity": "leave it out: nothing is uploaded",
     }
-    for word in sys.argv[1:]:
-        flag, *_ = word.split("=")
+    for before, word in zip(sys.argv, sys.argv[1:]):
+        flag, _, value = word.partition("=")
         if flag in replaced:
             sys.exit(f"{flag} is not a flag of this file; {replaced[flag]}")
+        if word in ("True", "False"):
+            flag, value = before, word
+        if value in ("True", "False"):
+            sys.exit(f"{flag} {value}: a switch has no value; use {flag} or --no-{flag[2:]}")
     # The defaults of a resumed run are its saved arguments, so --resume is parsed first
     first_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     first_parser.add_argument("--resume")

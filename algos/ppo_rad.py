@@ -25,6 +25,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 import warnings
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -102,6 +103,10 @@ class Args:
     target_kl: float | None = None  # stop an update once the approximate KL exceeds this
 
     def __post_init__(self):
+        largest = {"num_envs": 65_536, "eval_episodes": 65_536, "torch_threads": 1024}
+        if not 0 < len(self.exp_name) <= 150:  # it is part of the run folder's name
+            wrong = f"--exp-name has {len(self.exp_name)} characters"
+            raise ValueError(f"{wrong}; give a name of 1 to 150 characters")
         fractions = ("gamma", "gae_lambda")
         may_be_zero = ("seed", "eval_frequency", "ent_coef", "vf_coef", *fractions)
         for name, value in asdict(self).items():
@@ -113,6 +118,8 @@ class Args:
             least = "at least 0" if name in may_be_zero else "above 0"
             if not 0 < value < 2**32:  # excludes NaN and infinity; 2**32 is NumPy's limit for seeds
                 raise ValueError(f"{flag} must be {least} and below 2**32")
+            if value > largest.get(name, value):
+                raise ValueError(f"{flag} must be at most {largest[name]}")
             if name in fractions and value > 1:
                 raise ValueError(f"{flag} must be at most 1")
         batch_size = self.num_envs * self.num_steps
@@ -191,6 +198,8 @@ def choose_backend(args: Args, evaluation: bool) -> str:
         if only_in_envpool:
             raise ValueError("only EnvPool has this task, and it takes no WRAPPERS or ENV_KWARGS")
         return "gymnasium"
+    if args.env_backend == "gymnasium" and only_in_envpool:
+        raise ValueError("only EnvPool has this task; use --env-backend auto")
     if evaluation:
         return "envpool" if only_in_envpool else "gymnasium"
     if args.env_backend == "envpool" and envpool is None:
@@ -422,21 +431,47 @@ def write(path: Path, content):
 
 def load_checkpoint(run_dir: str) -> dict:
     """The checkpoint of a run. It is loaded as data, so that it cannot execute code."""
+    path = Path(run_dir, "checkpoint.pt")
+    refused = f"--resume {run_dir}: {path}"
+    if not path.is_file():
+        sys.exit(f"{refused} does not exist; give the folder of a run that has saved a checkpoint")
     try:
-        saved = torch.load(Path(run_dir, "checkpoint.pt"), map_location="cpu", weights_only=True)
-        if saved["algo"] != Path(__file__).stem:
-            raise ValueError(f"it was written by {saved['algo']}.py")
-        file_format = saved.get("format", 1)  # checkpoints without the number are of format 1
-        if file_format != CHECKPOINT_FORMAT:
-            raise ValueError(f"format {file_format}; this file reads format {CHECKPOINT_FORMAT}")
-        config = Path(run_dir, "config.json")
+        saved = torch.load(path, map_location="cpu", weights_only=True)
+        algo = saved["algo"]
+    except Exception as error:  # torch.load() raises errors of many types
+        kind = type(error).__name__
+        sys.exit(f"{refused} is damaged or not a checkpoint ({kind}); give another run folder")
+    if algo != Path(__file__).stem:
+        sys.exit(f"{refused} was written by {algo}.py; resume the run with that file")
+    own_copy = Path(run_dir, Path(__file__).name)  # of this file, as it was when the run began
+    file_format = saved.get("format", 1)  # checkpoints without the number are of format 1
+    if file_format != CHECKPOINT_FORMAT:
+        wrong = f"has format {file_format}, but this file reads format {CHECKPOINT_FORMAT}"
+        sys.exit(f"{refused} {wrong}; resume the run with {own_copy}")
+    missing = {"args", "agent", "global_step", "wall_time_s"} - saved.keys()
+    if missing:
+        sys.exit(f"{refused} lacks {' '.join(sorted(missing))}; give another run folder")
+    config = Path(run_dir, "config.json")
+    try:
         if config.exists():  # it is newer if a resumed run was killed before it saved
             saved["args"] = json.loads(config.read_text())["args"]
         # Flags that are newer than the run get their defaults
         saved["args"] = asdict(Args(**saved["args"]))
-        return saved
-    except Exception as error:
-        sys.exit(f"--resume {run_dir} is not a run folder of this file: {error!r:.120}")
+    except Exception as error:  # what is wrong in a file can be of any type
+        wrong = f"--resume {run_dir}: the saved arguments do not fit this file ({error!r:.120})"
+        sys.exit(f"{wrong}; correct or remove {config}, or resume the run with {own_copy}")
+    return saved
+
+
+def load_weights(agent: Agent, weights: dict, run_dir: str):
+    """Load the weights of a checkpoint into the agent."""
+    try:
+        agent.load_state_dict(weights)
+    except RuntimeError as error:
+        _, first, *_ = str(error).splitlines()
+        wrong = f"the weights do not fit Agent in this file ({first.strip()})"
+        own_copy = Path(run_dir, Path(__file__).name)
+        sys.exit(f"--resume {run_dir}: {wrong}; undo the change, or resume the run with {own_copy}")
 
 
 def check_resume(args: Args, saved: dict):
@@ -454,6 +489,12 @@ def check_video(args: Args, backend: str):
     """Raise a ValueError if the evaluations of this backend cannot be recorded."""
     if backend == "envpool":
         raise ValueError("only EnvPool has this task, and it renders no frames for --capture-video")
+    with gym.make(args.env_id, **ENV_KWARGS) as env:
+        modes = env.metadata.get("render_modes", [])
+    if "rgb_array" not in modes:
+        raise ValueError(f"--capture-video needs the render mode rgb_array; this task has {modes}")
+    if not find_spec("moviepy"):
+        raise ValueError("--capture-video requires a package: pip install moviepy")
     try:
         with gym.make(args.env_id, render_mode="rgb_array", **ENV_KWARGS) as env:
             env.reset()
@@ -461,16 +502,48 @@ def check_video(args: Args, backend: str):
     except Exception as error:  # renderers raise errors of any type
         raise ValueError(f"--capture-video cannot render a frame: {error!r}") from error
     if not isinstance(frame, np.ndarray):
-        raise ValueError("--capture-video needs render_mode rgb_array, which this task lacks")
+        raise ValueError(f"--capture-video needs frames, but render() returns {frame!r:.40}")
 
 
 def hint_for(env_id: str, error: Exception) -> str:
     """What to do about an environment that cannot be made, where Gymnasium's message lacks it."""
     if "ALE/" in env_id or "NoFrameskip-v" in env_id:
         return ". Atari games are for ppo_atari.py, a2c_atari.py and dqn_atari.py"
-    if isinstance(error, ImportError) and ":" in env_id:
-        return f". Add the folder of {env_id.partition(':')[0]} to the variable PYTHONPATH"
-    return ""
+    if isinstance(error, ModuleNotFoundError) or env_id.startswith("."):
+        return ". Install the module, or add its folder to PYTHONPATH and write its name alone"
+    if isinstance(error, gym.error.NameNotFound) and "Did you mean" not in str(error):
+        return ". An environment that a module registers is written as MODULE:NAME"
+    if isinstance(error, TypeError) and "environment creator" in str(error):
+        return ". Put keyword arguments of the environment into ENV_KWARGS"
+    *_, source = traceback.extract_tb(error.__traceback__)  # the line that raised the error
+    if source.filename == __file__ or "importlib" in source.filename:
+        return ""
+    if "gymnasium" in Path(source.filename).parts:
+        return ""
+    return f" ({type(error).__name__} in {source.filename}, line {source.lineno})"
+
+
+def check_sizes(args: Args, envs, obs, eval_envs, eval_obs):
+    """Exit if an evaluation has other spaces than training, or if a space is empty."""
+    sizes = (*obs.shape[1:], *envs.single_action_space.shape)
+    eval_sizes = (*eval_obs.shape[1:], *eval_envs.single_action_space.shape)
+    if sizes != eval_sizes:
+        wrong = f"training has observations and actions of sizes {sizes}"
+        way_out = "each new environment must have the same spaces"
+        sys.exit(f"--env-id {args.env_id}: {wrong}, an evaluation of {eval_sizes}; {way_out}")
+    if 0 in sizes:
+        wrong = f"the observation or the action has no elements (sizes {sizes})"
+        sys.exit(f"--env-id {args.env_id}: {wrong}; correct the spaces of the environment")
+
+
+def check_rollout(args: Args, obs):
+    """Exit if a rollout does not fit into memory."""
+    numbers = obs.shape[1] + 16  # of a step: its observation, action, reward, value, ...
+    gibibytes = 4 * numbers * args.num_envs * args.num_steps / 2**30
+    if gibibytes > 8:  # probably a typing error
+        rollout = f"--num-envs {args.num_envs} x --num-steps {args.num_steps}"
+        memory = f"needs {gibibytes:.0f} GiB of memory; at most 8 are allowed"
+        sys.exit(f"A rollout of {rollout} {memory}. Lower --num-envs or --num-steps")
 
 
 def open_envs(args: Args, env_seed: int, global_step: int):
@@ -478,15 +551,17 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     try:
         backend = choose_backend(args, evaluation=False)
         eval_backend = choose_backend(args, evaluation=True)
-        eval_envs, _ = make_envs(args, eval_backend, 1, env_seed)  # fail now, not after training
+        # Fail now, not after training
+        eval_envs, eval_obs = make_envs(args, eval_backend, 1, env_seed)
         eval_envs.close()
         if args.capture_video:
             check_video(args, eval_backend)
         # A resumed run plays other episodes than those before
         envs, obs = make_envs(args, backend, args.num_envs, env_seed + global_step)
-    except (gym.error.Error, ImportError, ValueError) as error:
+    except Exception as error:  # environments raise errors of any type
+        reason = " ".join(str(error).split()).rstrip(".")  # in one line
         hint = hint_for(args.env_id, error)
-        sys.exit(f"--env-id {args.env_id}: {error}{hint}")
+        sys.exit(f"--env-id {args.env_id}: {reason}{hint}")
     obs_space = envs.single_observation_space
     obs_spaces = {"observation": obs_space}
     if isinstance(obs_space, gym.spaces.Dict):
@@ -505,6 +580,8 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     if not isinstance(action_space, gym.spaces.Box) or action_space.dtype.kind != "f":
         way_out = "add a wrapper to WRAPPERS whose actions are a Box of real numbers"
         sys.exit(f"--env-id {args.env_id}: {action_space} actions; {way_out}")
+    check_sizes(args, envs, obs, eval_envs, eval_obs)
+    check_rollout(args, obs)
     # make_envs() has already reset envs. This wrapper's counters start at 0 without another reset
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs, eval_backend
@@ -521,7 +598,12 @@ def open_run(args: Args, device: str, global_step: int):
         sys.exit(f"--runs-dir {args.runs_dir}: {error}. Choose a folder that can be written")
     script = run_dir / Path(__file__).name
     if script.resolve() != Path(__file__).resolve():  # equal if the run folder's copy is running
-        shutil.copy(__file__, script)
+        try:
+            shutil.copy(__file__, script)
+        except OSError as error:
+            if not args.resume:
+                shutil.rmtree(run_dir)  # nothing was written but a part of the copy
+            sys.exit(f"{script} cannot be written: {error}. Is the disk full or write-protected?")
     git = ["git", "-C", Path(__file__).resolve().parent, "describe", "--always", "--dirty"]
     try:
         commit = subprocess.run(git, capture_output=True, text=True).stdout.strip()
@@ -629,7 +711,7 @@ def train(args: Args, signals=()) -> dict:
     agent = Agent(next_obs.shape[1], envs.single_action_space, args).to(device)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
     if args.resume:
-        agent.load_state_dict(saved["agent"])
+        load_weights(agent, saved["agent"], args.resume)
         moments = saved["optimizer"]["state"]  # the hyperparameters come from the flags
         optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
     policy = agent.get_action
@@ -791,11 +873,17 @@ if __name__ == "__main__":
         "--save-model": "leave it out: every run saves checkpoint.pt",
         "--torch-deterministic": "leave it out: on a CPU a seed fixes the run",
         "--no-torch-deterministic": "leave it out",
+        "--upload-model": "leave it out: nothing is uploaded",
+        "--hf-entity": "leave it out: nothing is uploaded",
     }
-    for word in sys.argv[1:]:
-        flag, *_ = word.split("=")
+    for before, word in zip(sys.argv, sys.argv[1:]):
+        flag, _, value = word.partition("=")
         if flag in replaced:
             sys.exit(f"{flag} is not a flag of this file; {replaced[flag]}")
+        if word in ("True", "False"):
+            flag, value = before, word
+        if value in ("True", "False"):
+            sys.exit(f"{flag} {value}: a switch has no value; use {flag} or --no-{flag[2:]}")
     # The defaults of a resumed run are its saved arguments, so --resume is parsed first
     first_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     first_parser.add_argument("--resume")
