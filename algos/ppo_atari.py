@@ -443,9 +443,9 @@ def load_checkpoint(run_dir: str) -> dict:
     if file_format != CHECKPOINT_FORMAT:
         wrong = f"has format {file_format}, but this file reads format {CHECKPOINT_FORMAT}"
         sys.exit(f"{refused} {wrong}; resume the run with {own_copy}")
-    missing = {"args", "agent", "global_step", "wall_time_s"} - saved.keys()
-    if missing:
-        sys.exit(f"{refused} lacks {' '.join(sorted(missing))}; give another run folder")
+    for name in ("args", "agent", "optimizer", "global_step", "wall_time_s"):
+        if name not in saved and f"{name}s" not in saved:  # such as a copy of best.pt
+            sys.exit(f"{refused} has no {name}; give the folder of a run with its own checkpoint")
     config = Path(run_dir, "config.json")
     try:
         if config.exists():  # it is newer if a resumed run was killed before it saved
@@ -483,9 +483,11 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     try:
         # A resumed run plays other episodes than those before
         envs, obs = make_envs(args, args.num_envs, env_seed + global_step)
-    except (gym.error.Error, ImportError, ValueError) as error:
-        example = "Games have ids such as PongNoFrameskip-v4 and ALE/Pong-v5"
-        sys.exit(f"--env-id {args.env_id}: {error}. {example}")
+    except gym.error.Error as error:
+        examples = "ids of games are such as PongNoFrameskip-v4 and ALE/Pong-v5"
+        sys.exit(f"--env-id {args.env_id}: {error} ({examples})")
+    except (ImportError, ValueError) as error:
+        sys.exit(f"--env-id {args.env_id}: {error}")
     # make_envs() has already reset envs. This wrapper's counters start at 0 without another reset
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs
@@ -778,7 +780,7 @@ def train(args: Args, signals=()) -> dict:
 
 if __name__ == "__main__":
     replaced = {  # flags of CleanRL, and what takes their place
-        "--cuda": "use --device cuda",
+        "--cuda": "use --device cuda or --device cpu",
         "--no-cuda": "use --device cpu",
         "--gym-id": "use --env-id",
         "--save-model": "leave it out: every run saves checkpoint.pt",

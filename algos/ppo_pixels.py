@@ -404,9 +404,9 @@ def load_checkpoint(run_dir: str) -> dict:
     if file_format != CHECKPOINT_FORMAT:
         wrong = f"has format {file_format}, but this file reads format {CHECKPOINT_FORMAT}"
         sys.exit(f"{refused} {wrong}; resume the run with {own_copy}")
-    missing = {"args", "agent", "global_step", "wall_time_s"} - saved.keys()
-    if missing:
-        sys.exit(f"{refused} lacks {' '.join(sorted(missing))}; give another run folder")
+    for name in ("args", "agent", "optimizer", "global_step", "wall_time_s"):
+        if name not in saved and f"{name}s" not in saved:  # such as a copy of best.pt
+            sys.exit(f"{refused} has no {name}; give the folder of a run with its own checkpoint")
     config = Path(run_dir, "config.json")
     try:
         if config.exists():  # it is newer if a resumed run was killed before it saved
@@ -756,7 +756,7 @@ def train(args: Args, signals=()) -> dict:
 
 if __name__ == "__main__":
     replaced = {  # flags of CleanRL, and what takes their place
-        "--cuda": "use --device cuda",
+        "--cuda": "use --device cuda or --device cpu",
         "--no-cuda": "use --device cpu",
         "--gym-id": "use --env-id",
         "--save-model": "leave it out: every run saves checkpoint.pt",

@@ -451,9 +451,9 @@ def load_checkpoint(run_dir: str) -> dict:
     if file_format != CHECKPOINT_FORMAT:
         wrong = f"has format {file_format}, but this file reads format {CHECKPOINT_FORMAT}"
         sys.exit(f"{refused} {wrong}; resume the run with {own_copy}")
-    missing = {"args", "agent", "global_step", "wall_time_s"} - saved.keys()
-    if missing:
-        sys.exit(f"{refused} lacks {' '.join(sorted(missing))}; give another run folder")
+    for name in ("args", "agent", "optimizer", "global_step", "wall_time_s"):
+        if name not in saved and f"{name}s" not in saved:  # such as a copy of best.pt
+            sys.exit(f"{refused} has no {name}; give the folder of a run with its own checkpoint")
     config = Path(run_dir, "config.json")
     try:
         if config.exists():  # it is newer if a resumed run was killed before it saved
@@ -495,7 +495,8 @@ def check_video(args: Args, backend: str):
     with gym.make(args.env_id, **ENV_KWARGS) as env:
         modes = env.metadata.get("render_modes", [])
     if "rgb_array" not in modes:
-        raise ValueError(f"--capture-video needs the render mode rgb_array; this task has {modes}")
+        wrong = f"--capture-video needs the render mode rgb_array, but this task has {modes}"
+        raise ValueError(f"{wrong}; leave it out")
     if not find_spec("moviepy"):
         raise ValueError("--capture-video requires a package: pip install moviepy")
     try:
@@ -515,6 +516,8 @@ def hint_for(env_id: str, error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError) or env_id.startswith("."):
         return ". Install the module, or add its folder to PYTHONPATH and write its name alone"
     if isinstance(error, gym.error.NameNotFound) and "Did you mean" not in str(error):
+        if ":" in env_id:
+            return ". Use a name that the module registers"
         return ". An environment that a module registers is written as MODULE:NAME"
     if isinstance(error, TypeError) and "environment creator" in str(error):
         return ". Put keyword arguments of the environment into ENV_KWARGS"
@@ -526,8 +529,8 @@ def hint_for(env_id: str, error: Exception) -> str:
     return f" ({type(error).__name__} in {source.filename}, line {source.lineno})"
 
 
-def check_sizes(args: Args, envs, obs, eval_envs, eval_obs):
-    """Exit if an evaluation has other spaces than training, or if a space is empty."""
+def check_spaces(args: Args, envs, obs, eval_envs, eval_obs):
+    """Exit if an evaluation has other spaces than training, or if there is nothing to learn from."""
     sizes = (*obs.shape[1:], *envs.single_action_space.shape)
     eval_sizes = (*eval_obs.shape[1:], *eval_envs.single_action_space.shape)
     if sizes != eval_sizes:
@@ -537,6 +540,9 @@ def check_sizes(args: Args, envs, obs, eval_envs, eval_obs):
     if 0 in sizes:
         wrong = f"the observation or the action has no elements (sizes {sizes})"
         sys.exit(f"--env-id {args.env_id}: {wrong}; correct the spaces of the environment")
+    if not np.isfinite(obs).all():
+        wrong = f"NaN or infinity in the first observation, {obs[0]}"
+        sys.exit(f"--env-id {args.env_id}: {wrong}; correct reset() of the environment")
 
 
 def check_rollout(args: Args, obs):
@@ -590,7 +596,7 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         )
     if not action_space.is_bounded():  # Squash: tanh needs both bounds
         sys.exit(f"--env-id {args.env_id}: infinite action bounds; ppo_continuous.py takes them")
-    check_sizes(args, envs, obs, eval_envs, eval_obs)
+    check_spaces(args, envs, obs, eval_envs, eval_obs)
     check_rollout(args, obs)
     # make_envs() has already reset envs. This wrapper's counters start at 0 without another reset
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
@@ -873,7 +879,7 @@ if __name__ == "__main__":
     # EnvPool declares float64 bounds, and Gymnasium warns that it stores them as float32
     warnings.filterwarnings("ignore", ".*precision lowered by casting")
     replaced = {  # flags of CleanRL, and what takes their place
-        "--cuda": "use --device cuda",
+        "--cuda": "use --device cuda or --device cpu",
         "--no-cuda": "use --device cpu",
         "--gym-id": "use --env-id",
         "--save-model": "leave it out: every run saves checkpoint.pt",

@@ -252,7 +252,7 @@ BAD = [
     ("fake.py", {"jobs": Path("binary")}, [], "--jobs binary cannot be read (UnicodeDecodeError"),
     ("fake.py", {"jobs": Path(".")}, [], "--jobs . cannot be read (IsADirectoryError"),
     ("fake.py", {"launcher": "'"}, [], "--launcher ': No closing quotation"),
-    ("fake.py", {}, ["--seeds", "1-3"], "--seeds, 1-3; flags of the sweep belong before --"),
+    ("fake.py", {}, ["--seeds", "1-3"], "--seeds, 1-3; flags of"),
     ("fake.py", {"device": "cuda"}, [], "--device cuda is not available; use --device cpu"),
     ("fake.py", {"grid": ("device=cpu,cuda",)}, [], "--device cuda is not available"),
     (Path(), {}, [], ". is a folder; name a Python file"),
