@@ -628,9 +628,9 @@ def hint_for(env_id: str, error: Exception) -> str:
         return ". Atari games are for ppo_atari.py, a2c_atari.py and dqn_atari.py"
     if isinstance(error, ModuleNotFoundError) or env_id.startswith("."):
         return ". Install the module, or add its folder to PYTHONPATH and write its name alone"
+    if isinstance(error, gym.error.NameNotFound) and ":" in env_id:
+        return " (use a name that the module registers)"
     if isinstance(error, gym.error.NameNotFound) and "Did you mean" not in str(error):
-        if ":" in env_id:
-            return ". Use a name that the module registers"
         return ". An environment that a module registers is written as MODULE:NAME"
     if isinstance(error, TypeError) and "environment creator" in str(error):
         return ". Put keyword arguments of the environment into ENV_KWARGS"
@@ -694,11 +694,11 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         sys.exit(f"{refused}; add a wrapper to WRAPPERS whose actions are a Box of real numbers")
     if not action_space.is_bounded():
         sys.exit(f"{refused} have no bounds; add a wrapper to WRAPPERS that sets them")
+    check_spaces(args, envs, obs, eval_envs, eval_obs)
     largest_buffer = 2**33 // obs[0].nbytes  # steps whose observations fill 8 GiB
     if args.buffer_size > largest_buffer:
         wrong = f"--buffer-size {args.buffer_size} needs more than 8 GiB of memory"
         sys.exit(f"{wrong} for these observations; use at most {largest_buffer}")
-    check_spaces(args, envs, obs, eval_envs, eval_obs)
     # make_envs() has already reset envs. This wrapper's counters start at 0 without another reset
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs, eval_backend

@@ -576,9 +576,9 @@ def hint_for(env_id: str, error: Exception) -> str:
         return ". Atari games are for ppo_atari.py, a2c_atari.py and dqn_atari.py"
     if isinstance(error, ModuleNotFoundError) or env_id.startswith("."):
         return ". Install the module, or add its folder to PYTHONPATH and write its name alone"
+    if isinstance(error, gym.error.NameNotFound) and ":" in env_id:
+        return " (use a name that the module registers)"
     if isinstance(error, gym.error.NameNotFound) and "Did you mean" not in str(error):
-        if ":" in env_id:
-            return ". Use a name that the module registers"
         return ". An environment that a module registers is written as MODULE:NAME"
     if isinstance(error, TypeError) and "environment creator" in str(error):
         return ". Put keyword arguments of the environment into ENV_KWARGS"
