@@ -198,6 +198,8 @@ def choose_backend(args: Args, evaluation: bool) -> str:
         if only_in_envpool:
             raise ValueError("only EnvPool has this task, and it takes no WRAPPERS or ENV_KWARGS")
         return "gymnasium"
+    if args.env_backend == "gymnasium" and only_in_envpool:
+        raise ValueError("only EnvPool has this task; use --env-backend auto")
     if evaluation:
         return "envpool" if only_in_envpool else "gymnasium"
     if args.env_backend == "envpool" and envpool is None:
@@ -573,20 +575,37 @@ def load_checkpoint(run_dir: str) -> dict:
     try:
         saved = torch.load(path, map_location="cpu", weights_only=True)
         script = f"{saved['algo']}.py"
-        if saved["algo"] != Path(__file__).stem:
-            sys.exit(f"--resume {run_dir} was written by {script}; resume it with that file")
-        file_format = saved.get("format", 1)  # checkpoints without the number are of format 1
-        if file_format != CHECKPOINT_FORMAT:
-            wrong = f"has format {file_format}, and this file reads format {CHECKPOINT_FORMAT}"
-            sys.exit(f"--resume {run_dir} {wrong}; use the copy of {script} in that folder")
-        config = Path(run_dir, "config.json")
+    except Exception as error:  # torch.load() raises errors of many types
+        wrong = f"{path} is damaged or not a checkpoint ({type(error).__name__})"
+        sys.exit(f"--resume {run_dir}: {wrong}; give the folder of another run")
+    if saved["algo"] != Path(__file__).stem:
+        sys.exit(f"--resume {run_dir} was written by {script}; resume it with that file")
+    file_format = saved.get("format", 1)  # checkpoints without the number are of format 1
+    if file_format != CHECKPOINT_FORMAT:
+        wrong = f"has format {file_format}, and this file reads format {CHECKPOINT_FORMAT}"
+        sys.exit(f"--resume {run_dir} {wrong}; use the copy of {script} in that folder")
+    if "optimizer" not in saved and "optimizers" not in saved:  # a copy of best.pt
+        sys.exit(f"--resume {run_dir}: {path} holds weights alone; use the run's own checkpoint")
+    config = Path(run_dir, "config.json")
+    try:
         if config.exists():  # it is newer if a resumed run was killed before it saved
             saved["args"] = json.loads(config.read_text())["args"]
         # Flags that are newer than the run get their defaults
         saved["args"] = asdict(Args(**saved["args"]))
-        return saved
-    except Exception as error:
-        sys.exit(f"--resume {run_dir} is not a run folder of this file: {error!r:.120}")
+    except Exception as error:  # what is wrong in a file can be of any type
+        wrong = f"the saved arguments do not fit this file ({error!r:.120})"
+        sys.exit(f"--resume {run_dir}: {wrong}; use the copy of {script} in that folder")
+    return saved
+
+
+def load_weights(agent: Agent, weights: dict, run_dir: str):
+    """Load the weights of a checkpoint into the agent."""
+    try:
+        agent.load_state_dict(weights)
+    except RuntimeError as error:
+        _, first, *_ = str(error).splitlines()
+        wrong = f"the weights do not fit Agent in this file ({first.strip()})"
+        sys.exit(f"--resume {run_dir}: {wrong}; use the copy of the script in that folder")
 
 
 def check_resume(args: Args, saved: dict):
@@ -685,12 +704,21 @@ def check_env(args: Args, seed: int):
 
 
 def hint_for(env_id: str, error: Exception) -> str:
-    """What to do about an environment that cannot be made, where Gymnasium's message lacks it."""
+    """What to do about an environment that cannot be made, where the error does not say it."""
+    module, _, name = env_id.rpartition(":")
     if "ALE/" in env_id or "NoFrameskip-v" in env_id:
         return ". Atari games are for ppo_atari.py, a2c_atari.py and dqn_atari.py"
-    if isinstance(error, ImportError) and ":" in env_id:
-        return f". Add the folder of {env_id.partition(':')[0]} to the variable PYTHONPATH"
-    return ""
+    if isinstance(error, ImportError) and module:
+        return f". Install {module}, or add its folder to the variable PYTHONPATH"
+    if isinstance(error, gym.error.NameNotFound) and "Did you mean" not in str(error):
+        return f". Is {name} the name that its module registers, and the id MODULE:NAME?"
+    if isinstance(error, TypeError) and "environment creator" in str(error):
+        return ". Put keyword arguments of the environment into ENV_KWARGS"
+    *_, source = traceback.extract_tb(error.__traceback__)  # the line that raised the error
+    folders = Path(source.filename).parts
+    if source.filename == __file__ or "gymnasium" in folders or "importlib" in source.filename:
+        return ""
+    return f" ({type(error).__name__} in {source.filename}, line {source.lineno})"
 
 
 def open_envs(args: Args, env_seed: int, global_step: int):
@@ -706,9 +734,10 @@ def open_envs(args: Args, env_seed: int, global_step: int):
             check_video(args, eval_backend)
         # A resumed run plays other episodes than those before
         envs, obs = make_envs(args, backend, args.num_envs, env_seed + global_step)
-    except (gym.error.Error, ImportError, ValueError) as error:
+    except Exception as error:  # environments raise errors of any type
+        reason = " ".join(str(error).split()).rstrip(".")  # in one line
         hint = hint_for(args.env_id, error)
-        sys.exit(f"--env-id {args.env_id}: {error}{hint}")
+        sys.exit(f"--env-id {args.env_id}: {reason}{hint}")
     obs_space = envs.single_observation_space
     obs_spaces = {"observation": obs_space}
     if isinstance(obs_space, gym.spaces.Dict):
@@ -764,7 +793,12 @@ def open_run(args: Args, device: str, global_step: int):
         second += 1  # another run with these flags has started in this second
     script = run_dir / Path(__file__).name
     if script.resolve() != Path(__file__).resolve():  # equal if the run folder's copy is running
-        shutil.copy(__file__, script)
+        try:
+            shutil.copy(__file__, script)
+        except OSError as error:
+            if not args.resume:
+                shutil.rmtree(run_dir)  # nothing was written but a part of the copy
+            sys.exit(f"{script} cannot be written: {error}. Is the disk full or write-protected?")
     git = ["git", "-C", Path(__file__).resolve().parent, "describe", "--always", "--dirty"]
     try:
         commit = subprocess.run(git, capture_output=True, text=True).stdout.strip()
@@ -881,7 +915,7 @@ def train(args: Args, signals=()) -> dict:
     agent = Agent(next_obs.shape[1], envs.single_action_space, args).to(device)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
     if args.resume:
-        agent.load_state_dict(saved["agent"])
+        load_weights(agent, saved["agent"], args.resume)
         moments = saved["optimizer"]["state"]  # the hyperparameters come from the flags
         optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
     policy = maybe_compile(agent.get_action, args)

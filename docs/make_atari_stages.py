@@ -15,7 +15,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from plainrl_tools.common import ROOT, check_env, check_least, check_output, load, writing
+from plainrl_tools.common import ROOT, check, check_env, check_least, check_output, load, writing
 
 SCREEN = dict(img_height=210, img_width=160, stack_num=1)
 STAGES = {  # title: what differs from the preprocessing of training
@@ -50,7 +50,10 @@ def main(options: Options) -> None:
     check_least(0, options, "seed")
     algo = load(ROOT / "algos" / "ppo_atari.py")
     check_env(options.env_id)
-    films = {title: play(algo, options, STAGES[title]) for title in STAGES}
+    try:
+        films = {title: play(algo, options, STAGES[title]) for title in STAGES}
+    except ValueError as error:  # such as "not an Atari game"
+        check(False, f"--env-id {options.env_id}: {error}")
     _, single, maximum, *_ = films.values()
     step = int(np.argmax(np.abs(maximum.astype(int) - single).sum(axis=(1, 2, 3))[4:])) + 4
     frames = [

@@ -62,8 +62,8 @@ def load_run(run: Path, script: Path | None = None):
         saved = torch.load(file, map_location="cpu", weights_only=True)
         script = script or ROOT / "algos" / f"{Path(saved['algo']).name}.py"
     except Exception as error:
-        reason = one_line(error)[:120]
-        check(False, f"{file} is not a checkpoint of an algorithm in algos/ ({reason})")
+        kind = type(error).__name__
+        check(False, f"{file} is damaged or not a checkpoint of an algorithm in algos/ ({kind})")
     missing = f"{script} does not exist; give the algorithm's file with --algo-file"
     check(script.exists(), f"{missing} (the run folder has a copy of it)")
     check_script(script)

@@ -28,6 +28,7 @@ import re
 import sys
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Literal
@@ -49,6 +50,7 @@ from plainrl_tools.results import CLOCK, CURVE, EVALUATION, Row, curves_of, fina
 WORDS = {CURVE: "training return", EVALUATION: "evaluation return", "sps": "steps per second"}
 WORDS |= {"eval_return_mean": "evaluation return", "mean": "mean", "iqm": "interquartile mean"}
 WORDS |= {"noise": "noise on the action", "observation noise": "noise on the observation"}
+MOST = 100_000  # points of a curve and bootstrap resamples; more fill the memory
 PANEL_EXPERIMENTS = 6  # largest number of experiments in one panel
 FAMILIES = {  # first one or two words of an exp_name: (name in figures, colour in all figures)
     "ppo": ("PPO", "#0072B2"),
@@ -569,6 +571,8 @@ def check_set(name: str, rows: list[Row], options: Options) -> None:
 
 def check_options(options: Options, folders: list[Path], files: list[Path]) -> None:
     check_least(2, options, "bins", "bootstrap_reps")
+    for name, value in (("bins", options.bins), ("bootstrap-reps", options.bootstrap_reps)):
+        check(value <= MOST, f"--{name} {value} must be at most {MOST}")
     check(options.inputs, "give run folders or CSV files, for example: python scripts/plot.py runs")
     for file in files:
         check(file.is_file(), f"{file} does not exist")
@@ -578,6 +582,13 @@ def check_options(options: Options, folders: list[Path], files: list[Path]) -> N
     check_output("--figure", options.figure, ".png", ".pdf", ".svg")
     if output:
         check(not output.is_file(), f"--output {output} is a file; give a folder")
+    only_curves = f"--figure {options.figure} draws the learning curves alone; leave out"
+    for name in ("output", "minutes", "normalise", "page"):
+        check(not (options.figure and getattr(options, name)), f"{only_curves} --{name}")
+    used = {"matplotlib": True, "plotly": options.page, "rliable": options.normalise}
+    missing = [name for name, needed in used.items() if needed and not find_spec(name)]
+    install = "pip install -r requirements-dev.txt"
+    check(not missing, f"{' and '.join(missing)} must be installed: {install}")
     for label in options.labels:
         check("=" in label, f"--labels {label} has no =; give exp_name=Name")
     if options.normalise:

@@ -24,6 +24,7 @@ import sys
 import time
 import warnings
 from dataclasses import asdict, dataclass
+from inspect import signature
 from pathlib import Path
 
 import tyro
@@ -102,6 +103,9 @@ def open_subject(file: Path, seed: int, flags: tuple[str, ...] = ()) -> Subject:
         not missing,
         f"{file} has no {missing}. The probe calls these functions by name: keep the names of the file in algos/",
     )
+    loss = subject.loss_name
+    samples = {*signature(names[loss]).parameters} - {"agent", "target_agent", "args"}
+    check(samples, f"{file}: {loss} takes no samples; keep the arguments of the file in algos/")
     check(
         not ("td_target" in names and "policy_loss" in names),
         f"could not check {file}: the probe does not know actor-critic files with a replay buffer yet",

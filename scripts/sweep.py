@@ -467,7 +467,9 @@ def status(runs_dir: Path) -> int:
 
     Runs that are running are listed with the last line of their log, failed runs with the reason.
     """
-    runs = declared(runs_dir)
+    runs, file = declared(runs_dir), runs_dir / "sweep.json"
+    broken = f"--status: {file} is not the file of a sweep; start the sweep again to replace it"
+    check(runs or not file.exists(), broken)
     check(runs, f"--status: no sweep was started in {runs_dir} (--runs-dir)")
     done = set()
     for folder, config, summary in read_runs(runs_dir):
@@ -525,7 +527,7 @@ def main(options: Options, common: list[str]) -> int:
     if options.jobs:
         try:
             is_pipe = str(options.jobs) == "-"
-            lines = sys.stdin.read() if is_pipe else options.jobs.read_text("utf-8")
+            lines = sys.stdin.read() if is_pipe else options.jobs.read_text("utf-8-sig")
         except (OSError, ValueError) as error:
             check(False, f"--jobs {options.jobs} cannot be read ({one_line(error)})")
     jobs = expand(options, common, lines)
@@ -562,7 +564,9 @@ def main(options: Options, common: list[str]) -> int:
     ):  # Slurm sends SIGUSR2, which Windows does not have
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), lambda number, _: stop.append(number))
-    workers, guard = len(jobs) if options.ray else options.workers, threading.Lock()
+    workers, guard = min(options.workers, len(jobs)), threading.Lock()
+    if options.ray:
+        workers = len(jobs)
     with ThreadPoolExecutor(workers) as pool:
         shared = jobs, run, options, stop, guard, time.time()
         watch([pool.submit(work, slot, *shared) for slot in range(workers)], jobs, stop)

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import importlib.util
 import json
+import math
 import os
 import subprocess
 import sys
@@ -43,11 +44,13 @@ def check(ok, message: str, status: int = 2) -> None:
 
 
 def check_least(least: float, options, *names: str) -> None:
-    """End the program if one of these numeric options is below its minimum. An option may be None."""
+    """End the program if one of these numeric options is below its minimum or infinite. An option may be None."""
     for name in names:
         value = getattr(options, name)
         message = f"--{name.replace('_', '-')} must be at least {least}, not {value}"
         check(value is None or value >= least, message)
+        message = f"--{name.replace('_', '-')} must be a finite number, not {value}"
+        check(value is None or value < math.inf, message)
 
 
 def check_output(flag: str, file: Path | None, *endings: str) -> None:

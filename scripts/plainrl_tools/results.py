@@ -145,7 +145,7 @@ def read_run(run: Path, bins: int, metric: str) -> tuple[dict, list[Row]]:
             for step, name, value in points
         ]
         return summary["args"], rows
-    except (ValueError, KeyError, TypeError) as error:
+    except (ArithmeticError, KeyError, TypeError, ValueError) as error:
         reason = f"({type(error).__name__}: {error})"
         check(False, f"{run / 'summary.json'} is not the summary of a run {reason}")
 
@@ -290,14 +290,20 @@ def differing_flags(args: dict, others: list[dict]) -> str:
 
 def read_csv(file: Path) -> list[Row]:
     try:
-        with file.open(newline="") as stream:
+        # utf-8-sig skips the byte order mark with which Excel begins a file
+        with file.open(newline="", encoding="utf-8-sig") as stream:
             header, *lines = csv.reader(stream, strict=True)
     except (csv.Error, OSError, ValueError):
         header, lines = [], []
-    has_columns = lines and tuple(header) == Row._fields
+    has_columns = tuple(header) == Row._fields
     check(has_columns, f"{file} is not a CSV file with the columns {','.join(Row._fields)}")
+    check(any(lines), f"{file} has no rows below its header")
     rows = []
     for number, line in enumerate(lines, 2):
+        if not line:
+            continue
+        columns = f"{len(line)} columns, not {len(Row._fields)}"
+        check(len(line) == len(Row._fields), f"{file}, line {number}: {columns}")
         try:
             row = Row(*line)
             seed = row.seed if row.metric == MISSING else int(row.seed)
@@ -310,7 +316,7 @@ def read_csv(file: Path) -> list[Row]:
 def read_scales(file: Path) -> dict[str, tuple[float, float]]:
     """Map env_ids to the two scores that are normalised to 0 and to 1."""
     try:
-        header, *lines = [line.split(",") for line in file.read_text().split()]
+        header, *lines = [line.split(",") for line in file.read_text("utf-8-sig").split()]
         scales = {line[0]: (float(line[1]), float(line[2])) for line in lines}
     except (OSError, ValueError, IndexError):
         header, scales = [], {}

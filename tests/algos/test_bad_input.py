@@ -1,18 +1,24 @@
 """Bad input ends in one sentence that names the flag and a way out, before anything is created."""
 
+import errno
 import importlib.util
+import json
 import re
+import runpy
+import shutil
 import signal
 import sys
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 import toy_envs
 from conftest import (
     ATARI,
     CLASSIC,
     CONTINUOUS,
+    EVERY,
     NAMES,
     PARENTS,
     PIXELS,
@@ -22,9 +28,11 @@ from conftest import (
     flag,
     has,
     load,
+    read_checkpoint,
     run_folder,
     script,
     tiny,
+    toy,
 )
 
 NAN, INF = float("nan"), float("inf")
@@ -40,6 +48,9 @@ ALONE = [  # what is wrong whatever the other flags are
     *[(name, value) for name in RATES.split() for value in (-1e-3, NAN, INF)],
     *[(name, -1) for name in ("eval_frequency", "keep_checkpoints", "torch_threads", "seed")],
     ("seed", 2**40),
+    ("num_envs", 65_537),
+    ("eval_episodes", 65_537),
+    ("torch_threads", 1025),
 ]
 TOGETHER = [  # and what does not fit the flags of tiny(), 2 environments with 8 steps a rollout
     ("num_steps", 1, "at least"),
@@ -207,7 +218,11 @@ VECTOR = [  # env_id, words
     ("no_such_module:Pendulum-v1", "no_such_module"),
     ("Pendulum-v1@!", ""),
     ("", ""),
-    ("WalkerWalk-v1", ""),  # EnvPool's; tiny() asks for Gymnasium
+    ("Pendulum-v1,Hopper-v5", "Malformed"),
+    ("FetchReach-v3", "MODULE:NAME"),  # of a package that is not installed
+    ("toy_envs:Nothing-v0", "use a name that the module registers"),
+    ("./toy_envs:Counter-v0", "write its name alone"),
+    ("WalkerWalk-v1", "--env-backend auto"),  # EnvPool's; tiny() asks for Gymnasium
     ("FrozenLake-v1", "Box"),  # Discrete observations
     ("Blackjack-v1", "Tuple"),
 ]
@@ -219,7 +234,8 @@ MORE = {
     **dict.fromkeys(PIXELS, [("ShiftedPixels-v0", "5"), ("CartPole-v11", "CartPole"),
                              ("Pendulum-v1", "Discrete"), ("no_such_module:Any-v0", "no_such"),
                              ("Counter-v0", ""), ("TinyPixels-v0", "32")]),
-    **dict.fromkeys(ATARI, [("BreakoutNoFramskip-v4", "BreakoutNoFrameskip"), ("Pong", ""),
+    **dict.fromkeys(ATARI, [("BreakoutNoFramskip-v4", "BreakoutNoFrameskip"),
+                            ("Pong", "PongNoFrameskip-v4"), ("ALE/NoSuch-v5", "ALE/Pong-v5"),
                             ("CartPole-v1", "Atari"), ("", ""), ("no_such_module:Pong-v4", "")]),
 }  # fmt: skip
 
@@ -262,6 +278,400 @@ def test_squash_needs_bounds(tmp_path, registered):
     refused(algo, tmp_path, "--env-id", "bound", env_id="NoBounds-v0")
     plain = load("ppo_continuous")
     assert np.isfinite(plain.train(tiny(plain, tmp_path, env_id="NoBounds-v0"))["eval_return_mean"])
+
+
+# ---- environments that go wrong at the start
+
+
+class Raises(toy_envs.Counter):
+    """Raises an error of a user's environment."""
+
+    def __init__(self, method: str, error: Exception):
+        self.failing, self.error = method, error
+        if method == "__init__":
+            raise error
+
+    def reset(self, **kwargs):
+        if self.failing == "reset":
+            raise self.error
+        return super().reset(**kwargs)
+
+
+class NoNumber(toy_envs.Counter):
+    """Its first observation is not a number."""
+
+    def observe(self):
+        return np.full(3, np.nan, np.float32)
+
+
+class Grows(toy_envs.Counter):
+    """Each instance has one more observation, or one more action, than the one before."""
+
+    made = 0
+
+    def __init__(self, what: str):
+        Grows.made += 1
+        setattr(self, f"{what}_space", toy_envs.box(2 + Grows.made, 1.0))
+
+    def observe(self):
+        return np.zeros(self.observation_space.shape, np.float32)
+
+
+class Empty(toy_envs.Counter):
+    """Observations of no numbers."""
+
+    observation_space = toy_envs.box(0)
+
+    def observe(self):
+        return np.zeros(0, np.float32)
+
+
+class NoSpaces(gym.Env):
+    pass
+
+
+def with_level(level: int):
+    return toy_envs.Counter()
+
+
+class Alike:
+    """An environment that does not inherit from gym.Env."""
+
+
+WRONG = {  # how an environment is made, and words of the message
+    "raises when it is made": (
+        lambda: Raises("__init__", FileNotFoundError("levels.json")),
+        ["levels.json (FileNotFoundError in ", "test_bad_input.py, line "],
+    ),
+    "raises in reset": (lambda: Raises("reset", KeyError("level")), ["'level' (KeyError in "]),
+    "raises several lines": (
+        lambda: Raises("reset", ValueError("one\n two")),
+        ["one two (ValueError in "],
+    ),
+    "needs an argument": (with_level, ["'level'", "ENV_KWARGS"]),
+    "is no environment": (Alike, ["must inherit from the gymnasium.Env class"]),
+    "has no spaces": (NoSpaces, ["action_space"]),
+    "has no observations": (Empty, ["no elements", "correct the spaces"]),
+    "has another observation": (lambda: Grows("observation"), ["the same spaces"]),
+    "begins with NaN": (NoNumber, ["NaN or infinity in the first observation", "reset()"]),
+}
+
+
+@every_of("ppo_continuous", "sac_continuous", *CLASSIC)
+@pytest.mark.parametrize("kind", WRONG)
+def test_environments_that_go_wrong(every, kind, tmp_path, registered):
+    """Would break: thirty lines of a traceback through Gymnasium, of which one is about the environment; a run that
+    trains on nothing; an evaluation after hours that does not fit the policy."""
+    make, words = WRONG[kind]
+    entry_point = make
+    if every.__name__ in CLASSIC and kind not in (
+        "needs an argument",
+        "is no environment",
+        "has no spaces",
+    ):
+        entry_point = lambda: toy_envs.WithChoices(make())  # noqa: E731
+    env_id = registered("Wrong-v0", entry_point)
+    refused(every, tmp_path, "--env-id", *words, env_id=env_id, num_envs=1)
+
+
+def test_another_or_an_empty_action(tmp_path, registered):
+    """Would break: an evaluation after hours with other actions than the policy has; a policy without actions."""
+
+    class Idle(toy_envs.Counter):
+        action_space = toy_envs.box(0, 1.0)
+
+    algo = load("ppo_continuous")
+    env_id = registered("Grows-v0", lambda: Grows("action"))
+    refused(algo, tmp_path, "the same spaces", env_id=env_id, num_envs=1)
+    refused(algo, tmp_path, "no elements", env_id=registered("Idle-v0", Idle))
+
+
+MODULES = {  # text of a module of the user, and words of the message
+    "syntax error": ("def wrong(:", "wrong_module.py, line 1"),
+    "raises": ("raise RuntimeError('no licence')", "no licence (RuntimeError in "),
+    "lacks a package": ("import no_such_package", "Install the module"),
+    "registers nothing": ("", "use a name that the module registers"),
+    "registers what is not there": (
+        "import gymnasium\ngymnasium.register('Gone-v0', entry_point='wrong_module:Gone')",
+        "no attribute 'Gone'",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", MODULES)
+def test_modules_that_go_wrong(kind, tmp_path, monkeypatch):
+    """Would break: a traceback of importlib in place of the line in the user's module."""
+    text, words = MODULES[kind]
+    folder = tmp_path / "modules"
+    folder.mkdir()
+    (folder / "wrong_module.py").write_text(text)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, "wrong_module", raising=False)
+    (tmp_path / "empty").mkdir()
+    try:
+        refused(load("ppo"), tmp_path / "empty", "--env-id", words, env_id="wrong_module:Gone-v0")
+    finally:
+        gym.registry.pop("Gone-v0", None)
+
+
+@pytest.mark.parametrize("name", ["ppo_continuous", "dqn", "sac_continuous"])
+def test_videos_that_cannot_be_recorded(name, tmp_path, registered, monkeypatch):
+    """Would break: a run that trains to its end before it says that it cannot record."""
+
+    class Renders(toy_envs.Counter):
+        metadata = {"render_modes": ["rgb_array"]}
+        render_mode, frame = "rgb_array", None
+        id, episode = 0, -1
+
+        def __init__(self, render_mode=None):
+            pass
+
+        def render(self):
+            if self.frame is None:
+                raise OSError("no display")
+            return self.frame
+
+    class NoFrames(Renders):
+        frame = "text"
+
+    algo = load(name)
+    wrapped = (lambda env: env) if name in CONTINUOUS else toy_envs.WithChoices
+    for make, words in ((Renders, "no display"), (NoFrames, "render() returns 'text'")):
+        env_id = registered(make.__name__, lambda render_mode=None, make=make: wrapped(make()))
+        refused(algo, tmp_path, "--capture-video", words, env_id=env_id, capture_video=True)
+    refused(algo, tmp_path, "--capture-video", "leave it out", env_id=toy(algo), capture_video=True)
+    hide(monkeypatch, "moviepy")
+    algo = load(name)
+    env_id = "Pendulum-v1" if name in CONTINUOUS else "CartPole-v1"
+    refused(algo, tmp_path, "pip install moviepy", env_id=env_id, capture_video=True)
+
+
+@pytest.mark.parametrize("name", PIXELS)
+def test_videos_of_pixels_need_a_package(name, tmp_path, monkeypatch):
+    """Would break: a run that trains to its end before it says that it cannot record."""
+    hide(monkeypatch, "moviepy")
+    algo = load(name)
+    refused(
+        algo,
+        tmp_path,
+        "--capture-video",
+        "pip install moviepy",
+        env_id=toy(algo),
+        capture_video=True,
+    )
+
+
+@every_of(*NAMES[:1], "trpo_continuous", "ppo")
+def test_rollout_that_does_not_fit_into_memory(every, tmp_path):
+    """Would break: an error of PyTorch's allocator, after the run folder was made."""
+    flags = {"num_steps": 2**28, "total_timesteps": 2**30, "num_minibatches": 2}
+    flags = {name: value for name, value in flags.items() if has(every, name)}
+    refused(every, tmp_path, "--num-envs 2 x --num-steps", "at most 8", **flags)
+
+
+# ---- run folders
+
+
+def test_name_of_the_experiment(every, tmp_path):
+    """Would break: a folder that the system cannot name, or one without the experiment in its name."""
+    for name in ("", "x" * 151):
+        with pytest.raises(ValueError, match="--exp-name has .*; give a name of 1 to 150"):
+            tiny(every, tmp_path, exp_name=name)
+    tiny(every, tmp_path, exp_name="x" * 150)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_run_folder_that_cannot_be_written(name, tmp_path, monkeypatch):
+    """Would break: a traceback of shutil on a full disk, and the folder of a run that never began."""
+    algo = load(name)
+    more = ["float32"] if has(algo, "precision") else []
+    (tmp_path / "file").write_text("")
+    for runs_dir in ("/proc/runs", tmp_path / "file", tmp_path / "file" / "runs"):
+        with pytest.raises(SystemExit, match="--runs-dir .*Choose a folder that can be written"):
+            algo.open_run(tiny(algo, tmp_path, runs_dir=str(runs_dir)), "cpu", *more, 0)
+
+    def full(source, target):
+        target.write_text("half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(algo.shutil, "copy", full)
+    with pytest.raises(SystemExit, match="cannot be written: .*No space left.* Is the disk full"):
+        algo.open_run(tiny(algo, tmp_path), "cpu", *more, 0)
+    assert [path.name for path in tmp_path.rglob("*")] == ["file", "runs"]
+    kept = tmp_path / "run"
+    kept.mkdir()
+    (kept / "checkpoint.pt").write_text("of hours")
+    with pytest.raises(SystemExit, match="cannot be written"):
+        algo.open_run(tiny(algo, tmp_path, resume=str(kept)), "cpu", *more, 0)
+    assert (kept / "checkpoint.pt").read_text() == "of hours"
+
+
+# ---- checkpoints
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The folder of a finished run of ppo_continuous.py."""
+    folder, algo = tmp_path_factory.mktemp("trained"), load("ppo_continuous")
+    algo.train(tiny(algo, folder))
+    return run_folder(folder)
+
+
+def saved_as(run, **changes) -> None:
+    """Change entries of the checkpoint, or remove those whose value is None; merge those of `agent`."""
+    saved = read_checkpoint(run)
+    saved["agent"] |= changes.pop("agent", {})
+    saved = {key: value for key, value in (saved | changes).items() if value is not None}
+    torch.save(saved, run / "checkpoint.pt")
+
+
+def half(run) -> None:
+    path = run / "checkpoint.pt"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def with_args(**changes):
+    """Change arguments in config.json."""
+
+    def change(run):
+        config = json.loads((run / "config.json").read_text())
+        config["args"] |= changes
+        (run / "config.json").write_text(json.dumps(config))
+
+    return change
+
+
+OTHER_RUN, OWN_FILE = "give another run folder", "/ppo_continuous.py"
+RESUMED = {  # what is done to the run folder, and words of the message
+    "cut in half": (half, ["is damaged or not a checkpoint", OTHER_RUN]),
+    "of another library": (
+        lambda run: torch.save({"state_dict": {}}, run / "checkpoint.pt"),
+        ["not a checkpoint", OTHER_RUN],
+    ),
+    "of another algorithm": (
+        lambda run: saved_as(run, algo="dqn"),
+        ["was written by dqn.py", "resume the run with that file"],
+    ),
+    "of another format": (lambda run: saved_as(run, format=99), ["format 99", OWN_FILE]),
+    "best.pt": (lambda run: saved_as(run, optimizer=None), ["has no optimizer", "own checkpoint"]),
+    "without a step": (lambda run: saved_as(run, global_step=None), ["has no global_step"]),
+    "of another network": (
+        lambda run: saved_as(run, agent={"critic.4.weight": torch.zeros(1, 32)}),
+        ["weights do not fit", "critic.4.weight", OWN_FILE],
+    ),
+    "of more layers": (
+        lambda run: saved_as(run, agent={"extra": torch.zeros(1)}),
+        ["weights do not fit", "extra", OWN_FILE],
+    ),
+    "config.json cut": (
+        lambda run: (run / "config.json").write_text("{half"),
+        ["JSONDecodeError", "correct or remove ", "config.json"],
+    ),
+    "config.json is a list": (
+        lambda run: (run / "config.json").write_text("[]"),
+        ["correct or remove ", "config.json"],
+    ),
+    "text for a number": (with_args(num_envs="many"), ["correct or remove ", "config.json"]),
+    "a flag that is gone": (with_args(old_flag=1), ["old_flag", OWN_FILE]),
+    "no checkpoint": (
+        lambda run: (run / "checkpoint.pt").unlink(),
+        ["checkpoint.pt does not exist", "give the folder of a run"],
+    ),
+    "a folder as checkpoint": (
+        lambda run: [(run / "checkpoint.pt").unlink(), (run / "checkpoint.pt").mkdir()],
+        ["checkpoint.pt does not exist"],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", RESUMED)
+def test_checkpoints_that_cannot_be_resumed(kind, trained, tmp_path):
+    """load_checkpoint and load_weights are one for all files (test_files.py). Would break: a traceback; the name of an
+    error as the only hint; a run folder that is changed before the run is refused."""
+    change, words = RESUMED[kind]
+    run, algo = tmp_path / "run", load("ppo_continuous")
+    shutil.copytree(trained, run)
+    change(run)
+    before = {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
+    with pytest.raises(SystemExit) as stopped:
+        algo.train(tiny(algo, tmp_path, resume=str(run), total_timesteps=128))
+    message = str(stopped.value)
+    assert len(message.splitlines()) == 1 and message.startswith(f"--resume {run}")
+    assert [word for word in words if word not in message] == [], message
+    assert before == {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_file_loads_weights_with_care(name):
+    """Would break: the pages of load_state_dict() after the network in a file was edited."""
+    algo = load(name)
+    agent = torch.nn.Linear(2, 2)
+    for weights in ({"weight": torch.zeros(3, 3), "bias": torch.zeros(2)}, {}):
+        with pytest.raises(SystemExit, match=f"--resume RUN: .* fit Agent .*RUN/{name}.py") as end:
+            algo.load_weights(agent, weights, "RUN")
+        assert len(str(end.value).splitlines()) == 1
+    assert script(name).read_text().count('load_weights(agent, saved["agent"], args.resume)') == 1
+
+
+# ---- command lines
+
+ENVIRONMENT = "--env-id Pendulm-v1"  # ends what is not refused before the environment is made
+COMMANDS = [  # file, flags, words of the message
+    ("ppo_continuous", "--num-envs 0", "--num-envs 0 must be above 0"),
+    ("ppo_continuous", "--num-envs 1.5", "Error parsing --num-envs"),
+    ("ppo_continuous", "--num-envs many", "Error parsing --num-envs"),
+    ("ppo_continuous", "--total-timesteps 1e6", "Error parsing --total-timesteps"),
+    ("ppo_continuous", "--total-timesteps=", "Error parsing --total-timesteps"),
+    ("ppo_continuous", "--total-timesteps 100", "less than one rollout of 2048 steps"),
+    ("ppo_continuous", "--num-minibatches 7", "Try 8"),
+    ("ppo_continuous", "--learning-rate nan", "--learning-rate nan must be above 0"),
+    ("ppo_continuous", "--gamma 1,0", "Error parsing --gamma"),
+    ("ppo_continuous", "--seed 8589934592", "below 2**32"),
+    ("ppo_continuous", "--activation ReLU", "Expected one of ('Tanh', 'SiLU')"),
+    ("ppo_continuous", "--device gpu", "Expected one of ('auto', 'cpu', 'cuda', 'mps')"),
+    ("ppo_continuous", "--env-backend brax", "Expected one of ('auto', 'gymnasium', 'envpool')"),
+    ("ppo_continuous", "--num-env 8", "Perhaps you meant"),
+    ("ppo_continuous", "--env-id", "Missing value for argument '--env-id'"),
+    ("ppo_continuous", "--resume", "--resume: expected one argument"),
+    ("ppo_continuous", "Pendulum-v1", "Unrecognized options: Pendulum-v1"),
+    ("ppo_continuous", "-s 1", "Unrecognized options: -s, 1"),
+    ("ppo_continuous", "--num-iterations 10", "Unrecognized options: --num-iterations, 10"),
+    ("ppo_continuous", f"--seed 1 --seed 2 {ENVIRONMENT}", "Did you mean: `Pendulum`?"),
+    ("ppo_continuous", "--capture-video True", "use --capture-video or --no-capture-video"),
+    ("ppo_continuous", "--anneal-lr False", "use --anneal-lr or --no-anneal-lr"),
+    ("ppo_continuous", "--norm-adv=False", "use --norm-adv or --no-norm-adv"),
+    ("rpo_continuous", "--rpo-alpha nan", "--rpo-alpha nan must be at least 0"),
+    ("ppo_icm", "--icm-beta 1.5", "--icm-beta 1.5 must be at most 1"),
+    ("ppo_rad", "--amplitude-low 2 --amplitude-high 1", "must not exceed --amplitude-high 1.0"),
+    ("ppo_drac", "--amplitude-low nan", "--amplitude-low nan must be"),
+    ("ppo_pixels", "--precision float16", "Expected one of ('auto', 'float32', 'bfloat16')"),
+    ("ppo_atari", "--env-backend envpool", "Unrecognized options: --env-backend, envpool"),
+    ("a2c_atari", "--rms-alpha 1.5", "--rms-alpha 1.5 must be at most 1"),
+    ("dqn_atari", "--buffer-size 4000000000", "needs more than 8 GiB of memory; use at most"),
+    ("dqn", "--buffer-size 4000000000", "needs more than 8 GiB of memory"),
+    ("dqn_pixels", "--learning-starts 10", "must be at least 24 (3 x --num-envs 8)"),
+    ("sac_continuous", "--policy-lr abc", "Error parsing --policy-lr"),
+    ("td3_continuous", "--autotune", "Unrecognized options: --autotune"),
+    ("ppo", "--upload-model", "leave it out"),
+    ("ppo", "--hf-entity me", "leave it out"),
+    ("ppo", "--torch-deterministic True", "leave it out"),
+    ("ppo", "--cuda=False", "use --device cuda or --device cpu"),
+]
+
+
+@pytest.mark.parametrize(("name", "flags", "words"), COMMANDS)
+def test_command_lines(name, flags, words, tmp_path, monkeypatch, capfd):
+    """In this process, for speed. Would break: a traceback; status 0; advice that is lost."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", *flags.split()])
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_path(str(script(name)), run_name="__main__")
+    code = stopped.value.code
+    message = code if isinstance(code, str) else capfd.readouterr().err
+    assert code not in (None, 0) and words in message and "Traceback" not in message, message
+    assert isinstance(code, int) or len(message.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

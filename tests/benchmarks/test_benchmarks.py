@@ -339,6 +339,11 @@ BAD = [
     ("gpu_pass", "--device cpu --output file/x", "--output file/x cannot be written"),
     ("gpu_pass", "--device cpu --folder nope", "--folder nope is no folder"),
     ("../docs/make_atari_stages", "x.png --env-id Foo", "--env-id Foo: Environment"),
+    (
+        "../docs/make_atari_stages",
+        "x.png --env-id CartPole-v1",
+        "CartPole-v1: not an Atari game",
+    ),
     ("../docs/make_atari_stages", "x.png --steps 4", "--steps must be at least 5, not 4"),
     ("../docs/make_atari_stages", "file/x.png", "file/x.png: the folder "),
 ]

@@ -311,12 +311,19 @@ def test_learned_check_of_its_mistake(tmp_path):
     assert probe.run_check(subject, "learns-endless-value").verdict == "broken"
 
 
+FUNCTIONS = "make_envs Agent update evaluate train compute_gae a_loss"
+EMPTY = "class Args: pass\n" + "".join(f"def {name}(): pass\n" for name in FUNCTIONS.split())
+
+
 @pytest.mark.parametrize(
     ("text", "flags", "words"),
     [
         (None, [], "wrong.py does not exist"),
         ("import nothing_of_this_name", [], "cannot be imported (ModuleNotFoundError"),
         ("x = 1", [], "compute_gae or n_step_returns or compute_returns or td_target"),
+        ("def f(:", [], "wrong.py cannot be imported (SyntaxError"),
+        ("import sys; sys.exit('bye')", [], "wrong.py cannot be imported (SystemExit: bye)"),
+        (EMPTY, [], "wrong.py: a_loss takes no samples; keep the arguments of the file"),
         ("x = 1", ["--only", "gea"], "--only gea: unknown check. --list shows the names"),
         ("x = 1", ["--seed", "-1"], "--seed -1 must be between 0 and 2**30 - 1"),
     ],
@@ -342,6 +349,7 @@ def test_flags_of_the_file(probed, tmp_path):
         status, out, err = probed(*flags, "--", *words)
         assert (status, out, len(err.splitlines())) == (2, "", 1)
         assert "mine.py does not accept the flags: " in err and words[0] in err
+        assert "sweep" not in err
 
 
 @pytest.mark.parametrize(

@@ -235,10 +235,27 @@ def folder(place: Path) -> Path:
     return place / "out.mp4"
 
 
+def half(run: Path, folder: Path) -> Path:
+    """A copy of the run whose checkpoint was cut in half."""
+    folder.mkdir()
+    content = (run / "checkpoint.pt").read_bytes()
+    (folder / "checkpoint.pt").write_bytes(content[: len(content) // 2])
+    return folder
+
+
+def listed(folder: Path) -> Path:
+    """A folder whose checkpoint is a list."""
+    folder.mkdir()
+    torch.save([1, 2], folder / "checkpoint.pt")
+    return folder
+
+
 BAD = {
     "no folder": (lambda run, tmp: dict(run=tmp / "nowhere"), "does not exist"),
     "no checkpoint": (lambda run, tmp: dict(run=tmp), "checkpoint.pt does not exist"),
-    "foreign file": (lambda run, tmp: dict(run=ALGO), "is not a checkpoint of an algorithm"),
+    "foreign file": (lambda run, tmp: dict(run=ALGO), "or not a checkpoint of an algorithm"),
+    "cut in half": (lambda run, tmp: dict(run=half(run, tmp / "run")), "is damaged or not a"),
+    "a list": (lambda run, tmp: dict(run=listed(tmp / "run")), "is damaged or not a checkpoint"),
     "foreign algorithm": (
         lambda run, tmp: dict(run=changed(run, tmp / "run", algo="sarsa")),
         "--algo-file",

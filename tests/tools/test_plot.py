@@ -1008,6 +1008,23 @@ def test_all_inputs_are_checked_first(call, tmp_path):
             "--statistic iqm needs at least 4 seeds, not 1; use --statistic mean",
         ),
         (["number.csv"], "number.csv, line 2: seed, step and value must be numbers"),
+        (["nothing.csv"], "nothing.csv is not a CSV file with the columns exp_name,"),
+        (["header.csv"], "header.csv has no rows below its header"),
+        (["short.csv"], "short.csv, line 2: 6 columns, not 7"),
+        (["long.csv"], "long.csv, line 2: 8 columns, not 7"),
+        (["quote.csv"], "quote.csv is not a CSV file"),
+        (["semicolons.csv"], "semicolons.csv is not a CSV file with the columns"),
+        (["seed.csv"], "seed.csv, line 2: seed, step and value must be numbers"),
+        (["step.csv"], "step.csv, line 2: seed, step and value must be numbers"),
+        (["twice.csv"], "twice has more than one sps for a E 1"),
+        (["sps.csv", "other/sps.csv"], "two inputs are named sps: their figures would overwrite"),
+        (["sps.csv", "--metric", "losses/none"], "--metric losses/none is not in sps"),
+        (["sps.csv", "--minutes"], "--minutes needs charts/wall_time_s, which is not in sps"),
+        (["sps.csv", "--env-ids", "F"], "--env-ids: sps has no F"),
+        (["no_steps"], "summary.json is not the summary of a run (ZeroDivisionError"),
+        (["runs", "--bins", "4000000000"], "--bins 4000000000 must be at most 100000"),
+        (["runs", "--figure", "a.png", "--page"], "alone; leave out --page"),
+        (["runs", "--figure", "a.png", "--output", "b"], "alone; leave out --output"),
         (["runs", "--export", "empty"], "--export empty is a folder"),
         (["runs", "--output", "text.csv"], "--output text.csv is a file"),
         (["runs", "--output", "/proc/curves"], "/proc/curves cannot be written"),
@@ -1044,6 +1061,24 @@ def test_bad_input(flags, words, call, tmp_path):
     (tmp_path / "text.csv").write_text("a,b\n1,2\n")
     header = "exp_name,env_id,seed,step,metric,value,commit"
     (tmp_path / "number.csv").write_text(f"{header}\na,E,1,1,sps,fast,c\n")
+    texts = {
+        "nothing": "",
+        "header": f"{header}\n",
+        "short": f"{header}\na,E,1,1,sps,1\n",
+        "long": f"{header}\na,E,1,1,sps,1,c,d\n",
+        "quote": f'{header}\n"a,E,1,1,sps,1,c\n',
+        "semicolons": f"{header}\na,E,1,1,sps,1,c\n".replace(",", ";"),
+        "seed": f"{header}\na,E,one,1,sps,1,c\n",
+        "step": f"{header}\na,E,1,1e6,sps,1,c\n",
+        "twice": f"{header}\n" + "a,E,1,1,sps,1,c\n" * 2,
+        "sps": f"{header}\na,E,1,1,sps,1,c\n",
+        "other/sps": f"{header}\na,E,1,1,sps,1,c\n",
+    }
+    (tmp_path / "other").mkdir()
+    for name, text in texts.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    no_steps = make_run(tmp_path / "no_steps") / "summary.json"
+    no_steps.write_text(json.dumps(json.loads(no_steps.read_text()) | {"total_timesteps": 0}))
     (tmp_path / "scales.csv").write_text("env_id,random,reference\nF-v1,0,1\n")
     (tmp_path / "same.csv").write_text("env_id,random,reference\nE-v1,5,5\n")
     (tmp_path / "binary.csv").write_bytes(bytes(range(256)))
@@ -1056,6 +1091,30 @@ def test_bad_input(flags, words, call, tmp_path):
     status, out, err = call(*flags, cwd=tmp_path)
     assert (status, out, len(err.splitlines())) == (2, "", 1) and words in err
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("package", "flags"),
+    [("matplotlib", []), ("plotly", ["--page"]), ("rliable", ["--normalise", "scales.csv"])],
+)
+def test_missing_package(package, flags, call, tmp_path, monkeypatch):
+    """Would break: a traceback, after half of the figures have been written."""
+    make_run(tmp_path / "runs")
+    (tmp_path / "scales.csv").write_text("env_id,random,reference\nE-v1,0,1\n")
+    monkeypatch.setattr(plot, "find_spec", lambda name: None if name == package else True)
+    status, out, err = call("runs", *flags, cwd=tmp_path)
+    assert (status, out) == (2, "") and f"{package} must be installed: pip install" in err
+    assert not (tmp_path / "curves").exists()
+
+
+def test_tables_of_a_spreadsheet(call, tmp_path):
+    """Would break: a table of Excel, with a byte order mark and an empty last line, that is refused."""
+    make_run(tmp_path / "runs")
+    assert call("runs", "--export", "a.csv", "--figure", "a.png", cwd=tmp_path)[0] == 0
+    table = (tmp_path / "a.csv").read_text()
+    (tmp_path / "b.csv").write_text(f"\ufeff{table}\n", "utf-8")
+    assert call("b.csv", "--figure", "b.png", cwd=tmp_path)[0] == 0
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
 
 # ---- what is published -------------------------------------------------------------------------

@@ -4,6 +4,7 @@ Most tests sweep a script that only writes down what happens to it, in a journal
 
 import hashlib
 import json
+import math
 import os
 import re
 import shlex
@@ -216,7 +217,9 @@ BAD = [
         "fake.py does not accept the flags: Unrecognized options: --rpo-alpha",
     ),
     ("fake.py", {}, ["--lr", "much"], "fake.py does not accept the flags: Error parsing --lr"),
-    ("fake.py", {"grid": ("rpo-alpha=1,2",)}, [], "--rpo-alpha"),
+    ("fake.py", {"grid": ("rpo-alpha=1,2",)}, [], "--grid rpo-alpha=1: fake.py has no --rpo-alpha"),
+    ("fake.py", {"grid": ("=1,2",)}, [], "--grid =1,2: give NAME=v1,v2"),
+    ("fake.py", {"grid": ("lr=",)}, [], "--grid lr=: give NAME=v1,v2"),
     (
         "fake.py",
         {"grid": ("lr=1,2",)},
@@ -243,14 +246,27 @@ BAD = [
     ("fake.py", {}, ["--exp_name=x"], "--exp-name is set by the sweep"),
     ("fake.py", {"seeds": ("one",)}, [], "--seeds one"),
     ("fake.py", {"seeds": ("3-1",)}, [], "--seeds 3-1"),
+    ("fake.py", {"seeds": ()}, [], "--seeds: give numbers and ranges such as 1-10"),
+    ("fake.py", {"seeds": ("1,2,3",)}, [], "--seeds 1,2,3: give numbers and ranges"),
+    ("fake.py", {"seeds": ("1.5",)}, [], "--seeds 1.5: give numbers and ranges"),
+    ("fake.py", {"seeds": ("1-",)}, [], "--seeds 1-: give numbers and ranges"),
+    ("fake.py", {"seeds": ("-3",)}, [], "--seeds -3: give numbers and ranges"),
+    ("fake.py", {"seeds": ("1-1000000000",)}, [], "1-1000000000 has more than 10,000 seeds"),
     ("fake.py", {"tag": "a/b"}, [], "--tag a/b"),
     ("fake.py", {"workers": -1}, [], "--workers must be at least 0"),
     ("fake.py", {"workers": 0, "slurm": 2}, [], "--slurm 2 needs --workers"),
     ("fake.py", {"num_gpus": -1.0}, [], "--num-gpus must be at least 0, not -1.0"),
+    ("fake.py", {"num_cpus": math.inf}, [], "--num-cpus must be a finite number, not inf"),
+    ("fake.py", {"timeout": math.nan}, [], "--timeout must be at least 0, not nan"),
+    ("fake.py", {"retries": -1}, [], "--retries must be at least 0, not -1"),
+    ("fake.py", {"jobs": Path("nowhere")}, [], "--jobs nowhere cannot be read (FileNotFoundError"),
+    ("fake.py", {"launcher": "nowhere -n 2"}, [], "the program nowhere does not exist in PATH"),
+    ("fake.py", {"slurm": 2}, [], "--slurm: sbatch is not available on this machine"),
+    ("syntax.py", {}, [], "syntax.py cannot be imported, or has no Args (SyntaxError"),
     ("fake.py", {"jobs": Path("binary")}, [], "--jobs binary cannot be read (UnicodeDecodeError"),
     ("fake.py", {"jobs": Path(".")}, [], "--jobs . cannot be read (IsADirectoryError"),
     ("fake.py", {"launcher": "'"}, [], "--launcher ': No closing quotation"),
-    ("fake.py", {}, ["--seeds", "1-3"], "--seeds, 1-3; flags of the sweep belong before --"),
+    ("fake.py", {}, ["--seeds", "1-3"], "--seeds, 1-3; flags of"),
     ("fake.py", {"device": "cuda"}, [], "--device cuda is not available; use --device cpu"),
     ("fake.py", {"grid": ("device=cpu,cuda",)}, [], "--device cuda is not available"),
     (Path(), {}, [], ". is a folder; name a Python file"),
@@ -273,6 +289,7 @@ def test_bad_input(folder, capsys, script, more, common, words):
     Path("broken.py").write_text("import no_such_module")
     Path("empty.py").write_text("")
     Path("poor.py").write_text(FAKE.replace("seed: int", "sed: int"))
+    Path("syntax.py").write_text("x =")
     Path("text.md").write_text("")
     Path("binary").write_bytes(b"\xff")
     with pytest.raises(SystemExit) as stopped:
@@ -1053,6 +1070,9 @@ def test_jobs_from_a_file_and_a_pipe(folder):
 @pytest.mark.parametrize(
     "lines, words",
     [
+        ("", "--jobs list: no line gives --scripts and --env-ids"),
+        ("# nothing", "--jobs list: no line gives --scripts and --env-ids"),
+        ("rm -rf x", "--jobs list, line 1, does not accept the flags"),
         ("--scripts fake.py --env-ids", "line 1"),
         ("--scripts 'fake.py --env-ids Toy", "line 1: No closing quotation"),
         ("\n--scripts fake.py", "line 2: give --scripts and --env-ids"),
@@ -1071,6 +1091,17 @@ def test_bad_lines(folder, capsys, lines, words):
     errors = capsys.readouterr().err
     assert stopped.value.code == 2 and words in errors and len(errors.splitlines()) == 1
     assert not Path("runs").exists()
+
+
+def test_byte_order_mark_of_jobs(folder):
+    """Would break: a list of jobs that was written by an editor of Windows."""
+    Path("list").write_text("\ufeff--scripts fake.py --env-ids Toy", "utf-8")
+    assert sweep.main(sweep.Options(jobs=Path("list"), dry_run=True), []) == 0
+
+
+def test_no_more_workers_than_runs(folder):
+    """Would break: a million threads for one run."""
+    assert sweep.main(options("fake.py", workers=1_000_000), []) == 0
 
 
 def test_launcher(folder, capsys):
@@ -1122,7 +1153,11 @@ def test_status(folder, capsys):
         Path("runs/sweep.json").write_text(text)
         with pytest.raises(SystemExit):
             sweep.main(sweep.Options(status=True), [])
-        assert "no sweep was started in runs" in capsys.readouterr().err
+        assert "runs/sweep.json is not the file of a sweep" in capsys.readouterr().err
+    Path("runs/sweep.json").unlink()
+    with pytest.raises(SystemExit):
+        sweep.main(sweep.Options(status=True), [])
+    assert "no sweep was started in runs" in capsys.readouterr().err
 
 
 def test_status_of_a_run_finished_by_hand(folder, capsys):

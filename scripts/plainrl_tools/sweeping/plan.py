@@ -23,6 +23,7 @@ import tyro
 from plainrl_tools.common import check, check_script, load, module_advice, one_line
 
 OURS = ("exp_name", "env_id", "seed", "runs_dir")  # flags that the sweep itself sets for every run
+MOST_SEEDS = 10_000  # of an item of --seeds; more are a typing error
 TIMED_OUT = "stopped by --timeout"  # first words of the outcome of a run that exceeded --timeout
 
 
@@ -83,7 +84,7 @@ def parse(cls, where, flags: list[str]):
             if cls is Plan:
                 message += "; flags of the runs belong after --"
             else:
-                message += "; flags of the sweep belong before --"
+                message += f"; flags of {Path(sys.argv[0]).name} belong before --"
         check(False, f"{where} does not accept the flags: {message}")
 
 
@@ -124,11 +125,14 @@ def plain(content: dict) -> dict:
 def seed_list(items: tuple[str, ...]) -> list[int]:
     """("1-3", "7") -> [1, 2, 3, 7]"""
     seeds = []
+    check(items, "--seeds: give numbers and ranges such as 1-10")
     for item in items:
         ends = re.fullmatch(r"(\d+)(?:-(\d+))?", item)
         check(ends, f"--seeds {' '.join(items)}: give numbers and ranges such as 1-10")
         numbers = range(int(ends[1]), int(ends[2] or ends[1]) + 1)
         check(numbers, f"--seeds {' '.join(items)}: {item} is an empty range")
+        many = f"--seeds {' '.join(items)}: {item} has more than {MOST_SEEDS:,} seeds"
+        check(len(numbers) <= MOST_SEEDS, f"{many}; divide it into several sweeps")
         seeds += numbers
     return list(dict.fromkeys(seeds))
 
@@ -183,6 +187,7 @@ def jobs_of(plan: Plan, common: list[str], runs_dir: Path):
             pairs = []  # (field, its flag)
             for (name, _), value in zip(grid, values):
                 flag, key = [f"--{name}", value], name.replace("-", "_")
+                check(hasattr(base, key), f"--grid {name}={value}: {script} has no --{name}")
                 if isinstance(getattr(base, key, None), bool):
                     wrong = f"--grid {name}={value}: {script} accepts True or False for this flag"
                     check(value in ("True", "False"), wrong)
@@ -260,5 +265,7 @@ def expand(options, common: list[str], lines: str = "") -> list[Job]:
             check(
                 same_run, f"two different runs have the name {job.name}; give one of them a --tag"
             )
+    no_line = f"--jobs {options.jobs}: no line gives --scripts and --env-ids"
+    check(jobs or not options.jobs, no_line)
     check(jobs, "nothing to run; give --scripts and --env-ids, or --jobs")
     return sorted(jobs.values(), key=lambda job: job.rank)

@@ -80,6 +80,8 @@ def read_space(options, module, common: list[str]) -> tuple[dict, dict, dict]:
         else:
             # A flag that accepts only whole numbers rejects this fraction.
             value = str(spread.low) if isinstance(spread, IntDistribution) else "0.123"
+            whole = type(default) is int and isinstance(spread, FloatDistribution)
+            check(not whole, f"--space {item}: --{name} takes whole numbers; use int or choice")
             parse(types, options.script, [*words, f"--{name}", value])
             if type(default) in (int, float) and spread.low <= default <= spread.high:
                 inside[name] = default
