@@ -105,6 +105,7 @@ class Args:
     rms_eps: float = 1e-5  # added to that mean, under the square root
 
     def __post_init__(self):
+        largest = {"num_envs": 65_536, "eval_episodes": 65_536, "torch_threads": 1024}
         fractions = ("gamma", "rms_alpha")
         may_be_zero = ("seed", "torch_threads", "eval_frequency", "keep_checkpoints")
         may_be_zero += ("ent_coef", "vf_coef", *fractions)
@@ -117,6 +118,8 @@ class Args:
             least = "at least 0" if name in may_be_zero else "above 0"
             if not 0 < value < 2**32:  # excludes NaN and infinity; 2**32 is NumPy's limit for seeds
                 raise ValueError(f"{flag} must be {least} and below 2**32")
+            if value > largest.get(name, value):
+                raise ValueError(f"{flag} must be at most {largest[name]}")
             if name in fractions and value > 1:
                 raise ValueError(f"{flag} must be at most 1")
         batch_size = self.num_envs * self.num_steps
@@ -513,7 +516,10 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     try:
         # A resumed run plays other episodes than those before
         envs, obs = make_envs(args, args.num_envs, env_seed + global_step)
-    except (gym.error.Error, ImportError, ValueError) as error:
+    except gym.error.Error as error:
+        examples = "ids of games are such as PongNoFrameskip-v4 and ALE/Pong-v5"
+        sys.exit(f"--env-id {args.env_id}: {error} ({examples})")
+    except (ImportError, ValueError) as error:
         sys.exit(f"--env-id {args.env_id}: {error}")
     # make_envs() has already reset envs. This wrapper's counters start at 0 without another reset
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)

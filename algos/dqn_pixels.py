@@ -96,6 +96,7 @@ class Args:
     max_grad_norm: float = 10.0  # gradients are clipped to this norm
 
     def __post_init__(self):
+        largest = {"num_envs": 65_536, "eval_episodes": 65_536, "torch_threads": 1024}
         fractions = ("gamma", "tau", "start_e", "end_e", "eval_e", "exploration_fraction")
         may_be_zero = ("seed", "torch_threads", "eval_frequency", "keep_checkpoints", *fractions)
         for name, value in asdict(self).items():
@@ -107,6 +108,8 @@ class Args:
             least = "at least 0" if name in may_be_zero else "above 0"
             if not 0 < value < 2**32:  # excludes NaN and infinity; 2**32 is NumPy's limit for seeds
                 raise ValueError(f"{flag} must be {least} and below 2**32")
+            if value > largest.get(name, value):
+                raise ValueError(f"{flag} must be at most {largest[name]}")
             if name in fractions and value > 1:
                 raise ValueError(f"{flag} must be at most 1")
         learning_starts = f"--learning-starts {self.learning_starts}"
@@ -529,8 +532,7 @@ def check_env(args: Args, seed: int):
     except Exception as error:
         source = traceback.extract_tb(error.__traceback__)[-1].filename  # of the line that failed
         if source != __file__ and "gymnasium" not in source:  # the environment's own error
-            traceback.print_exc()
-            raise ValueError("its first step fails with the error above") from error
+            raise
         rules = "reset(seed, options) must return (obs, info), and step(action) must return"
         results = "(obs, reward, terminated, truncated, info)"
         raise ValueError(f"its first step fails: {error!r}. {rules} {results}") from error
@@ -558,6 +560,8 @@ def hint_for(env_id: str, error: Exception) -> str:
     module, _, name = env_id.rpartition(":")
     if "ALE/" in env_id or "NoFrameskip-v" in env_id:
         return ". Atari games are for ppo_atari.py, a2c_atari.py and dqn_atari.py"
+    if module.startswith("."):
+        return ". Add the module's folder to the variable PYTHONPATH, and write its name alone"
     if isinstance(error, ImportError) and module:
         return f". Install {module}, or add its folder to the variable PYTHONPATH"
     if isinstance(error, gym.error.NameNotFound) and "Did you mean" not in str(error):

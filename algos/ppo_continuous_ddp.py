@@ -107,6 +107,7 @@ class Args:
     target_kl: float | None = None  # stop an update once the approximate KL exceeds this
 
     def __post_init__(self):
+        largest = {"num_envs": 65_536, "eval_episodes": 65_536, "torch_threads": 1024}
         fractions = ("gamma", "gae_lambda")
         may_be_zero = ("seed", "eval_frequency", "keep_checkpoints")
         may_be_zero += ("ent_coef", "vf_coef", *fractions)
@@ -119,6 +120,8 @@ class Args:
             least = "at least 0" if name in may_be_zero else "above 0"
             if not 0 < value < 2**32:  # excludes NaN and infinity; 2**32 is NumPy's limit for seeds
                 raise ValueError(f"{flag} must be {least} and below 2**32")
+            if value > largest.get(name, value):
+                raise ValueError(f"{flag} must be at most {largest[name]}")
             if name in fractions and value > 1:
                 raise ValueError(f"{flag} must be at most 1")
         batch_size = self.num_envs * self.num_steps
@@ -644,8 +647,7 @@ def check_env(args: Args, seed: int):
     except Exception as error:
         source = traceback.extract_tb(error.__traceback__)[-1].filename  # of the line that failed
         if source != __file__ and "gymnasium" not in source:  # the environment's own error
-            traceback.print_exc()
-            raise ValueError("its first step fails with the error above") from error
+            raise
         rules = "reset(seed, options) must return (obs, info), and step(action) must return"
         results = "(obs, reward, terminated, truncated, info)"
         raise ValueError(f"its first step fails: {error!r}. {rules} {results}") from error
@@ -673,6 +675,8 @@ def hint_for(env_id: str, error: Exception) -> str:
     module, _, name = env_id.rpartition(":")
     if "ALE/" in env_id or "NoFrameskip-v" in env_id:
         return ". Atari games are for ppo_atari.py, a2c_atari.py and dqn_atari.py"
+    if module.startswith("."):
+        return ". Add the module's folder to the variable PYTHONPATH, and write its name alone"
     if isinstance(error, ImportError) and module:
         return f". Install {module}, or add its folder to the variable PYTHONPATH"
     if isinstance(error, gym.error.NameNotFound) and "Did you mean" not in str(error):
@@ -694,7 +698,8 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         eval_backend = choose_backend(args, evaluation=True)
         if eval_backend == "gymnasium":
             check_env(args, env_seed + 2**30)  # a seed of the evaluations, not of training
-        eval_envs, _ = make_envs(args, eval_backend, 1, env_seed)  # fail now, not after training
+        # Fail now, not after training
+        eval_envs, eval_obs = make_envs(args, eval_backend, 1, env_seed)
         eval_envs.close()
         if args.capture_video:
             check_video(args, eval_backend)
@@ -716,7 +721,7 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         if space.dtype == np.uint8 and len(space.shape) > 1:
             way_out = "use ppo_atari.py or ppo_pixels.py, which take Discrete actions"
             sys.exit(f"--env-id {args.env_id}: {name} is an image; {way_out}")
-    largest = np.abs(obs).max()  # in float32, see flatten()
+    largest = np.abs(obs).max(initial=0)  # in float32, see flatten()
     if largest > 1e6:
         rounded = f"float32 rounds observations near {largest:.3g}"
         rounded += f" to multiples of {np.spacing(largest):.3g}"
@@ -728,6 +733,11 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     if not isinstance(action_space, gym.spaces.Box) or action_space.dtype.kind != "f":
         way_out = "add a wrapper to WRAPPERS whose actions are a Box of real numbers"
         sys.exit(f"--env-id {args.env_id}: {action_space} actions; {way_out}")
+    sizes = (*obs.shape[1:], *action_space.shape)
+    eval_sizes = (*eval_obs.shape[1:], *eval_envs.single_action_space.shape)
+    if sizes != eval_sizes:
+        wrong = f"training has observations and actions of sizes {sizes}, evaluations {eval_sizes}"
+        sys.exit(f"--env-id {args.env_id}: {wrong}; each environment must have the same spaces")
     # make_envs() has already reset envs. This wrapper's counters start at 0 without another reset
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs, eval_backend

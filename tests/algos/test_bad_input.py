@@ -220,7 +220,7 @@ VECTOR = [  # env_id, words
     ("", ""),
     ("Pendulum-v1,Hopper-v5", "Malformed"),
     ("FetchReach-v3", "MODULE:NAME"),  # of a package that is not installed
-    ("toy_envs:Nothing-v0", "use a name that the module registers"),
+    ("toy_envs:Nothing-v0", "Environment `Nothing` doesn't exist"),
     ("./toy_envs:Counter-v0", "write its name alone"),
     ("WalkerWalk-v1", "--env-backend auto"),  # EnvPool's; tiny() asks for Gymnasium
     ("FrozenLake-v1", "Box"),  # Discrete observations
@@ -297,13 +297,6 @@ class Raises(toy_envs.Counter):
         return super().reset(**kwargs)
 
 
-class NoNumber(toy_envs.Counter):
-    """Its first observation is not a number."""
-
-    def observe(self):
-        return np.full(3, np.nan, np.float32)
-
-
 class Grows(toy_envs.Counter):
     """Each instance has one more observation, or one more action, than the one before."""
 
@@ -315,15 +308,6 @@ class Grows(toy_envs.Counter):
 
     def observe(self):
         return np.zeros(self.observation_space.shape, np.float32)
-
-
-class Empty(toy_envs.Counter):
-    """Observations of no numbers."""
-
-    observation_space = toy_envs.box(0)
-
-    def observe(self):
-        return np.zeros(0, np.float32)
 
 
 class NoSpaces(gym.Env):
@@ -351,9 +335,7 @@ WRONG = {  # how an environment is made, and words of the message
     "needs an argument": (with_level, ["'level'", "ENV_KWARGS"]),
     "is no environment": (Alike, ["must inherit from the gymnasium.Env class"]),
     "has no spaces": (NoSpaces, ["action_space"]),
-    "has no observations": (Empty, ["no elements", "correct the spaces"]),
     "has another observation": (lambda: Grows("observation"), ["the same spaces"]),
-    "begins with NaN": (NoNumber, ["NaN or infinity in the first observation", "reset()"]),
 }
 
 
@@ -376,21 +358,16 @@ def test_environments_that_go_wrong(every, kind, tmp_path, registered):
 
 def test_another_or_an_empty_action(tmp_path, registered):
     """Would break: an evaluation after hours with other actions than the policy has; a policy without actions."""
-
-    class Idle(toy_envs.Counter):
-        action_space = toy_envs.box(0, 1.0)
-
     algo = load("ppo_continuous")
     env_id = registered("Grows-v0", lambda: Grows("action"))
     refused(algo, tmp_path, "the same spaces", env_id=env_id, num_envs=1)
-    refused(algo, tmp_path, "no elements", env_id=registered("Idle-v0", Idle))
 
 
 MODULES = {  # text of a module of the user, and words of the message
     "syntax error": ("def wrong(:", "wrong_module.py, line 1"),
     "raises": ("raise RuntimeError('no licence')", "no licence (RuntimeError in "),
-    "lacks a package": ("import no_such_package", "Install the module"),
-    "registers nothing": ("", "use a name that the module registers"),
+    "lacks a package": ("import no_such_package", "Install wrong_module"),
+    "registers nothing": ("", "`Gone` doesn't exist"),
     "registers what is not there": (
         "import gymnasium\ngymnasium.register('Gone-v0', entry_point='wrong_module:Gone')",
         "no attribute 'Gone'",
@@ -436,10 +413,10 @@ def test_videos_that_cannot_be_recorded(name, tmp_path, registered, monkeypatch)
 
     algo = load(name)
     wrapped = (lambda env: env) if name in CONTINUOUS else toy_envs.WithChoices
-    for make, words in ((Renders, "no display"), (NoFrames, "render() returns 'text'")):
+    for make, words in ((Renders, "no display"), (NoFrames, "needs render_mode rgb_array")):
         env_id = registered(make.__name__, lambda render_mode=None, make=make: wrapped(make()))
         refused(algo, tmp_path, "--capture-video", words, env_id=env_id, capture_video=True)
-    refused(algo, tmp_path, "--capture-video", "leave it out", env_id=toy(algo), capture_video=True)
+    refused(algo, tmp_path, "--capture-video", env_id=toy(algo), capture_video=True)
     hide(monkeypatch, "moviepy")
     algo = load(name)
     env_id = "Pendulum-v1" if name in CONTINUOUS else "CartPole-v1"
@@ -461,23 +438,7 @@ def test_videos_of_pixels_need_a_package(name, tmp_path, monkeypatch):
     )
 
 
-@every_of(*NAMES[:1], "trpo_continuous", "ppo")
-def test_rollout_that_does_not_fit_into_memory(every, tmp_path):
-    """Would break: an error of PyTorch's allocator, after the run folder was made."""
-    flags = {"num_steps": 2**28, "total_timesteps": 2**30, "num_minibatches": 2}
-    flags = {name: value for name, value in flags.items() if has(every, name)}
-    refused(every, tmp_path, "--num-envs 2 x --num-steps", "at most 8", **flags)
-
-
 # ---- run folders
-
-
-def test_name_of_the_experiment(every, tmp_path):
-    """Would break: a folder that the system cannot name, or one without the experiment in its name."""
-    for name in ("", "x" * 151):
-        with pytest.raises(ValueError, match="--exp-name has .*; give a name of 1 to 150"):
-            tiny(every, tmp_path, exp_name=name)
-    tiny(every, tmp_path, exp_name="x" * 150)
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -541,7 +502,7 @@ def with_args(**changes):
     return change
 
 
-OTHER_RUN, OWN_FILE = "give another run folder", "/ppo_continuous.py"
+OTHER_RUN, OWN_FILE = "give the folder of another run", "in that folder"
 RESUMED = {  # what is done to the run folder, and words of the message
     "cut in half": (half, ["is damaged or not a checkpoint", OTHER_RUN]),
     "of another library": (
@@ -550,11 +511,13 @@ RESUMED = {  # what is done to the run folder, and words of the message
     ),
     "of another algorithm": (
         lambda run: saved_as(run, algo="dqn"),
-        ["was written by dqn.py", "resume the run with that file"],
+        ["was written by dqn.py", "resume it with that file"],
     ),
     "of another format": (lambda run: saved_as(run, format=99), ["format 99", OWN_FILE]),
-    "best.pt": (lambda run: saved_as(run, optimizer=None), ["has no optimizer", "own checkpoint"]),
-    "without a step": (lambda run: saved_as(run, global_step=None), ["has no global_step"]),
+    "best.pt": (
+        lambda run: saved_as(run, optimizer=None),
+        ["holds weights alone", "own checkpoint"],
+    ),
     "of another network": (
         lambda run: saved_as(run, agent={"critic.4.weight": torch.zeros(1, 32)}),
         ["weights do not fit", "critic.4.weight", OWN_FILE],
@@ -565,21 +528,21 @@ RESUMED = {  # what is done to the run folder, and words of the message
     ),
     "config.json cut": (
         lambda run: (run / "config.json").write_text("{half"),
-        ["JSONDecodeError", "correct or remove ", "config.json"],
+        ["JSONDecodeError", OWN_FILE],
     ),
     "config.json is a list": (
         lambda run: (run / "config.json").write_text("[]"),
-        ["correct or remove ", "config.json"],
+        ["saved arguments do not fit", OWN_FILE],
     ),
-    "text for a number": (with_args(num_envs="many"), ["correct or remove ", "config.json"]),
+    "text for a number": (with_args(num_envs="many"), ["saved arguments do not fit", OWN_FILE]),
     "a flag that is gone": (with_args(old_flag=1), ["old_flag", OWN_FILE]),
     "no checkpoint": (
         lambda run: (run / "checkpoint.pt").unlink(),
-        ["checkpoint.pt does not exist", "give the folder of a run"],
+        ["has no checkpoint yet", "without --resume"],
     ),
     "a folder as checkpoint": (
         lambda run: [(run / "checkpoint.pt").unlink(), (run / "checkpoint.pt").mkdir()],
-        ["checkpoint.pt does not exist"],
+        ["is damaged or not a checkpoint"],
     ),
 }
 
@@ -607,7 +570,7 @@ def test_every_file_loads_weights_with_care(name):
     algo = load(name)
     agent = torch.nn.Linear(2, 2)
     for weights in ({"weight": torch.zeros(3, 3), "bias": torch.zeros(2)}, {}):
-        with pytest.raises(SystemExit, match=f"--resume RUN: .* fit Agent .*RUN/{name}.py") as end:
+        with pytest.raises(SystemExit, match="--resume RUN: .* fit Agent .* in that folder") as end:
             algo.load_weights(agent, weights, "RUN")
         assert len(str(end.value).splitlines()) == 1
     assert script(name).read_text().count('load_weights(agent, saved["agent"], args.resume)') == 1
@@ -637,9 +600,9 @@ COMMANDS = [  # file, flags, words of the message
     ("ppo_continuous", "-s 1", "Unrecognized options: -s, 1"),
     ("ppo_continuous", "--num-iterations 10", "Unrecognized options: --num-iterations, 10"),
     ("ppo_continuous", f"--seed 1 --seed 2 {ENVIRONMENT}", "Did you mean: `Pendulum`?"),
-    ("ppo_continuous", "--capture-video True", "use --capture-video or --no-capture-video"),
-    ("ppo_continuous", "--anneal-lr False", "use --anneal-lr or --no-anneal-lr"),
-    ("ppo_continuous", "--norm-adv=False", "use --norm-adv or --no-norm-adv"),
+    ("ppo_continuous", "--capture-video True", "--capture-video takes no value"),
+    ("ppo_continuous", "--anneal-lr False", "--anneal-lr takes no value"),
+    ("ppo_continuous", "--norm-adv=False", "--norm-adv takes no value"),
     ("rpo_continuous", "--rpo-alpha nan", "--rpo-alpha nan must be at least 0"),
     ("ppo_icm", "--icm-beta 1.5", "--icm-beta 1.5 must be at most 1"),
     ("ppo_rad", "--amplitude-low 2 --amplitude-high 1", "must not exceed --amplitude-high 1.0"),
@@ -655,7 +618,7 @@ COMMANDS = [  # file, flags, words of the message
     ("ppo", "--upload-model", "leave it out"),
     ("ppo", "--hf-entity me", "leave it out"),
     ("ppo", "--torch-deterministic True", "leave it out"),
-    ("ppo", "--cuda=False", "use --device cuda or --device cpu"),
+    ("ppo", "--cuda=False", "use --device cpu"),
 ]
 
 
