@@ -448,7 +448,7 @@ class Fractions(toy_envs.Counter):
 MISTAKES = {  # how the environment is made, words of the message
     "no info": [lambda: Mistaken("no info"), "(obs, info)"],
     "shape": [lambda: Mistaken("shape"), "shape (4,)", "Box(-inf, inf, (3,), float32)"],
-    "raises": [lambda: Mistaken("raises"), "the error above"],
+    "raises": [lambda: Mistaken("raises"), "the robot is not connected (ValueError in "],
     "four values": [lambda: Mistaken("four values"), "(obs, reward, terminated, truncated, info)"],
     "reward of None": [lambda: Mistaken("reward of None"), "reward", "NoneType", "number"],
     "reward of shape (1,)": [lambda: Mistaken("reward of shape (1,)"), "reward", "shape (1,)"],
@@ -458,7 +458,7 @@ MISTAKES = {  # how the environment is made, words of the message
 
 
 @pytest.mark.parametrize("name", [*VECTORS, *PIXELS])
-def test_mistakes_of_an_environment(name, tmp_path, registered, capsys):
+def test_mistakes_of_an_environment(name, tmp_path, registered):
     """Would break: a traceback of NumPy's after the run folder has been made, a NaN in place of None."""
     algo = load(name)
     for mistake, (make, *words) in MISTAKES.items():
@@ -467,7 +467,6 @@ def test_mistakes_of_an_environment(name, tmp_path, registered, capsys):
         env_id = f"Mistake{len(gym.registry)}-v0"
         registered(env_id, lambda make=make: as_taken(algo, make()))
         refused(algo, tmp_path, "--env-id", *words, env_id=env_id)
-    assert "the robot is not connected" in capsys.readouterr().err  # the environment's own error
 
 
 class Careless(toy_envs.Counter):
