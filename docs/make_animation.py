@@ -55,7 +55,7 @@ class Film:
 def play(run: Path, options: Options) -> list[Image.Image]:
     """Frames of one episode at options.fps; the last one stays where the episode is shorter."""
     module, args, weights = enjoy.load_run(run)
-    start = enjoy.starter(module, args, "rgb_array")
+    start = enjoy.episode_starter(module, args, "video")
     envs, obs = start(options.seed)
     rate = envs.metadata["render_fps"]
     wanted = int(options.seconds * options.fps)
@@ -63,7 +63,7 @@ def play(run: Path, options: Options) -> list[Image.Image]:
     film = Film(skip + int(options.seconds * rate) + 1)
     args.eval_max_steps = film.left
     agent = enjoy.make_agent(module, args, weights, envs, obs)
-    module.evaluate(agent, enjoy.Stage(envs, film), obs)
+    module.evaluate(agent, enjoy.EpisodeRecorder(envs, film), obs)
     check(film.frames, f"{run} rendered nothing")
     indices = [skip + round(i * rate / options.fps) for i in range(wanted)]
     chosen = [film.frames[min(i, len(film.frames) - 1)] for i in indices]

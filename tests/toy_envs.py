@@ -20,6 +20,7 @@ class Counter(gym.Env):
 
     observation_space, action_space = box(3), box(1, 1.0)
     LENGTHS = 3, 2, 4
+    training = True  # until a reset with a seed of the evaluations
     rows: list = []  # (observation, action, reward) of every step of training since the list was cleared
 
     def reset(self, *, seed=None, options=None):

@@ -88,7 +88,7 @@ def play(off, monkeypatch, tmp_path, look, **flags):
     def watched(agent, target_agent, optimizers, args, count, minibatch, *loss_fns):
         names = "agent", "target", "optimizers", "args", "count", "minibatch"
         values = agent, target_agent, optimizers, args, count, minibatch
-        after = look(SimpleNamespace(**dict(zip(names, values))), Told.made[started + 1 :])
+        after = look(SimpleNamespace(**dict(zip(names, values))), Told.made[started + 2 :])
         metrics = update(*values, *loss_fns)
         if after:
             after()
@@ -104,8 +104,8 @@ def play(off, monkeypatch, tmp_path, look, **flags):
         args = tiny(off, tmp_path, **({"env_id": "Told-v0"} | flags))
         off.train(args)
     (replay,) = replays
-    # The first was made to see whether it can be made; those of the evaluation come last
-    return replay, Told.made[started + 1 : started + 1 + args.num_envs]
+    # The first two were made to see whether they work; those of the evaluation come last
+    return replay, Told.made[started + 2 : started + 2 + args.num_envs]
 
 
 class Stop(Exception):

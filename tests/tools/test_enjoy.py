@@ -1,14 +1,22 @@
-"""scripts/enjoy.py against a plain loop over the bare environment, its video read back, and its error messages."""
+"""scripts/enjoy.py against a plain loop over the bare environment, its video read back, its window, and its error
+messages.
+
+The windows of these tests are SDL's dummy ones, which need no display; one test uses Xvfb where it is installed.
+"""
 
 import copy
 import gc
+import json
+import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import enjoy
 import gymnasium as gym
@@ -17,6 +25,7 @@ import pytest
 import torch
 import toy_envs  # noqa: F401  (registers ShortBreakout-v4)
 from conftest import OFF_POLICY
+from gymnasium.envs.classic_control.pendulum import PendulumEnv
 from plainrl_tools.common import ROOT, load
 
 ALGO = ROOT / "algos" / "ppo_continuous.py"
@@ -37,7 +46,34 @@ def run(tmp_path_factory) -> Path:
 
 
 def play(run: Path, **options) -> None:
-    enjoy.main(enjoy.Options(run=run, **{"episodes": 2, "seed": SEED, "render": False} | options))
+    which = {} if "seeds" in options else {"episodes": 2, "seed": SEED}
+    enjoy.main(enjoy.Options(run=run, **which | {"render": False} | options))
+
+
+@pytest.fixture
+def screen(monkeypatch):
+    """A window that nobody sees and that does not wait; what it shows, and how often it was opened."""
+    pygame = pytest.importorskip("pygame")
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    set_mode, flip = pygame.display.set_mode, pygame.display.flip
+    shown = SimpleNamespace(images=[], opened=0, after_image=lambda: None)
+
+    def open_window(*args):
+        shown.opened += 1
+        return set_mode(*args)
+
+    def show():
+        flip()
+        image = pygame.surfarray.array3d(pygame.display.get_surface())
+        shown.images.append(image.swapaxes(0, 1))
+        shown.after_image()
+
+    monkeypatch.setattr(pygame.display, "set_mode", open_window)
+    monkeypatch.setattr(pygame.display, "flip", show)
+    monkeypatch.setattr(pygame.time, "Clock", lambda: SimpleNamespace(tick=lambda fps: None))
+    yield shown
+    pygame.quit()
 
 
 def test_policy_in_own_python(run, tmp_path):
@@ -90,13 +126,13 @@ def printed(capsys) -> list[float]:
 
 
 @torch.inference_mode()
-def own_returns(run: Path, episodes: int, sample: bool = False) -> list[float]:
+def own_returns(run: Path, episodes: int = 0, seeds=()) -> list[float]:
     checkpoint = torch.load(run / "checkpoint.pt", weights_only=True)
     env, returns = gym.make("Pendulum-v1"), []
     agent = algo.Agent(3, env.action_space, algo.Args(**checkpoint["args"]))
     agent.load_state_dict(checkpoint["agent"])
-    for i in range(episodes):
-        (obs, _), total, done = env.reset(seed=SEED + i), 0.0, False
+    for seed in seeds or range(SEED, SEED + episodes):
+        (obs, _), total, done = env.reset(seed=seed), 0.0, False
         while not done:
             x = (torch.tensor(obs) - agent.obs_rms.mean) / (agent.obs_rms.var + 1e-8).sqrt()
             action = agent.actor_mean(x.clamp(-10, 10)).clamp(-2, 2).numpy()
@@ -118,6 +154,24 @@ def test_returns_are_those_of_a_plain_loop(run, capsys):
     assert [float(v) for v in mean_and_std] == pytest.approx(
         [np.mean(expected), np.std(expected)], abs=0.02
     )
+
+
+def test_seeds(run, capsys):
+    """Would break: other episodes than those named; an evaluation whose episodes cannot be watched."""
+    play(run, seeds=(9, 5, 12))
+    out = capsys.readouterr().out
+    found = re.findall(r"\(seed (\d+)\): return (-?[\d.]+)", out)
+    assert [int(seed) for seed, _ in found] == [9, 5, 12]
+    expected = own_returns(run, seeds=(9, 5, 12))
+    assert [float(value) for _, value in found] == pytest.approx(expected, abs=0.02)
+    play(run, seeds=(9,), episodes=1)  # no contradiction
+    summary = json.loads((run / "summary.json").read_text())
+    text = (ROOT / "docs/runs.md").read_text()
+    (formula,) = re.findall(r"`(\(10007 \* seed\)[^`]*)`", text)
+    seeds = [eval(formula, {"seed": summary["seed"], "i": i}) for i in range(2)]
+    capsys.readouterr()
+    play(run, seeds=(*seeds,))
+    assert printed(capsys) == pytest.approx(summary["eval_returns"], abs=0.02)
 
 
 def test_checkpoint_path_and_renamed_copy(run, tmp_path, capsys):
@@ -149,6 +203,48 @@ def test_another_text_than_the_run_s_is_named(run, tmp_path, capsys):
     assert f"--algo-file {copy}" in capsys.readouterr().err
     play(folder, algo_file=copy)
     assert "--algo-file" not in capsys.readouterr().err
+
+
+def test_command_for_a_copy(run, tmp_path):
+    """The message for a script that is not in algos/ has the command to paste. Would break: a command that loses flags
+    or a folder's space; a copy that runs although nobody has named it."""
+    folder = changed(run, tmp_path / "my run", algo="mine")
+    trace = tmp_path / "trace"
+    text = ALGO.read_text() + f"\nPath({str(trace)!r}).touch()\n"
+    (folder / "mine.py").write_text(text)
+    words = [str(folder), "--no-render", "--seeds", str(SEED)]
+    arguments = [sys.executable, "scripts/enjoy.py", *words]
+    first = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True)
+    assert first.returncode == 2 and first.stderr.count("\n") == 1 and not trace.exists()
+    command = shlex.split(first.stderr.partition("use it with: ")[2])
+    assert command == ["python", *arguments[1:], "--algo-file", str(folder / "mine.py")]
+    second = subprocess.run(
+        [sys.executable, *command[1:]], cwd=ROOT, capture_output=True, text=True
+    )
+    assert second.returncode == 0 and trace.exists()
+    (value,) = re.findall(r"return (-?[\d.]+), length 200", second.stdout)
+    assert float(value) == pytest.approx(*own_returns(run, episodes=1), abs=0.02)
+
+
+def test_copy_with_wrappers(run, tmp_path, capsys, screen):
+    """Would break: an environment without the wrappers and keywords of the copy, in a window or in a video."""
+    wrappers = "(partial(gym.wrappers.TransformReward, func=lambda reward: 10 * reward),)"
+    text = ALGO.read_text().replace("WRAPPERS = ()", f"WRAPPERS = {wrappers}", 1)
+    keywords = 'ENV_KWARGS = {"g": 0.0, "render_mode": "rgb_array"}'  # without gravity
+    copy = tmp_path / ALGO.name
+    copy.write_text(text.replace("ENV_KWARGS = {}", keywords, 1))
+    returns = []
+    for output in (dict(), dict(render=True), dict(video=tmp_path / "out.mp4")):
+        play(run, algo_file=copy, **output)
+        returns.append(printed(capsys))
+    assert returns[0] == returns[1] == returns[2]
+    assert len(screen.images) == 2 * (200 + 1)
+    module = load(copy)
+    args = module.Args(**torch.load(run / "checkpoint.pt", weights_only=True)["args"])
+    agent = module.Agent(3, gym.spaces.Box(-2, 2, (1,)), args)
+    agent.load_state_dict(torch.load(run / "checkpoint.pt", weights_only=True)["agent"])
+    envs, obs = module.make_envs(args, "gymnasium", 1, SEED)
+    assert returns[0][0] == pytest.approx(*module.evaluate(agent, envs, obs), abs=0.02)
 
 
 @pytest.mark.parametrize("name", ["ppo_rnd", "ppo_icm"])
@@ -207,6 +303,41 @@ def test_stopped_with_a_video_half_written(run, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_stopped_while_the_environment_is_made(run, tmp_path, capfd):
+    """Would break: Ctrl-C that is reported as an environment that cannot be made."""
+    text = ALGO.read_text().replace("def make_envs(", "def make_envs_later(", 1)
+    text += "\n\ndef make_envs(args, backend, *rest):\n    sys.exit(130)\n"
+    with pytest.raises(SystemExit) as stopped:
+        play(run, algo_file=written(tmp_path / "mine.py", text))
+    assert stopped.value.code == 130 and capfd.readouterr() == ("", "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a limit on the size of files")
+@pytest.mark.parametrize("episodes", ["1", "9"])
+def test_full_disk(episodes, run, tmp_path):
+    """A limit on the size of files stands in for the disk. Would break: a video that ends without its index and is
+    reported as written; a traceback, if the encoder ends in the middle."""
+    pytest.importorskip("imageio.v3")
+    program = "import resource, os, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000,) * 2); "
+    program += "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    words = [run, "--episodes", episodes, "--video", tmp_path / "out.mp4"]
+    command = [sys.executable, "-c", program, ROOT / "scripts/enjoy.py", *words]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True)
+    last = done.stderr.splitlines()[-1]
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert last.startswith("enjoy.py: ") and "disk full" in last and "--video" in last
+    assert not list(tmp_path.iterdir())
+
+
+def test_animation(run, tmp_path):
+    """docs/make_animation.py plays with the functions of enjoy.py. Would break: a function of another name."""
+    image = pytest.importorskip("PIL.Image")
+    words = [run, "--output", tmp_path / "out.gif", "--seconds", "0.5", "--skip", "0.2"]
+    command = [sys.executable, ROOT / "docs/make_animation.py", *words]
+    subprocess.run(command, check=True, capture_output=True)
+    assert image.open(tmp_path / "out.gif").n_frames > 5
+
+
 @pytest.mark.parametrize("env_id", ["Pendulum", "stagger:LockstepPendulum-v0"])
 def test_video_by_other_names(env_id, run, tmp_path, capsys, monkeypatch):
     """Would break: a name without a version, a module's name, a registry in which others find what enjoy.py made."""
@@ -218,6 +349,170 @@ def test_video_by_other_names(env_id, run, tmp_path, capsys, monkeypatch):
     assert printed(capsys) == pytest.approx(own_returns(run, episodes=1), abs=0.02)
     assert len(imageio.imread(tmp_path / "out.mp4")) == 201
     assert before.items() <= {name: str(spec) for name, spec in gym.registry.items()}.items()
+
+
+def test_window(run, tmp_path, capsys, screen):
+    """Would break: a window that an environment's close() takes along; other episodes than those of the video."""
+    play(run, render=True, episodes=3)
+    assert printed(capsys) == pytest.approx(own_returns(run, episodes=3), abs=0.02)
+    assert screen.opened == 1 and len(screen.images) == 3 * (200 + 1)
+    with gym.make("Pendulum-v1", render_mode="rgb_array") as env:
+        env.reset(seed=SEED)
+        assert (screen.images[0] == env.render()).all()
+    assert (screen.images[0] != screen.images[100]).any()  # it moves
+
+
+def test_closed_window(run, capsys, screen, monkeypatch):
+    """Would break: a user who closes the window and must find the terminal to end the program; environments that stay
+    open."""
+    pygame = pytest.importorskip("pygame")
+    closed = []
+    close = gym.vector.SyncVectorEnv.close_extras
+    monkeypatch.setattr(
+        gym.vector.SyncVectorEnv, "close_extras", lambda envs: closed.append(close(envs))
+    )
+
+    def click():
+        if len(screen.images) == 300:  # in the second episode
+            pygame.event.post(pygame.event.Event(pygame.QUIT))
+
+    screen.after_image = click
+    play(run, render=True, episodes=5)
+    out = capsys.readouterr().out
+    (value,) = own_returns(run, episodes=1)
+    assert f"return {value:.2f}, length 200\nthe window was closed in episode 2\n" in out
+    assert out.endswith(f"mean {value:.2f} +- 0.00 over 1 episodes\n")
+    assert len(screen.images) == 300 and not pygame.display.get_init()
+    assert len(closed) == 4  # the first two were made to look at the task
+    screen.after_image = lambda: pygame.event.post(pygame.event.Event(pygame.QUIT))
+    play(run, render=True)
+    assert capsys.readouterr().out == "the window was closed in episode 1\n"
+
+
+@pytest.mark.parametrize("driver", ["offscreen", None])
+def test_display_that_cannot_be_reached(driver, run, screen, monkeypatch, capfd):
+    """Would break: SDL, which draws into memory where DISPLAY names no server, so that the episodes play unseen."""
+    pygame = pytest.importorskip("pygame")
+
+    def fail():
+        raise pygame.error("No available video device")
+
+    monkeypatch.setattr(pygame.display, "get_driver", lambda: driver)
+    if driver is None:
+        monkeypatch.setattr(pygame.display, "init", fail)
+    with pytest.raises(SystemExit):
+        play(run, render=True)
+    out, err = capfd.readouterr()
+    assert not out and err.count("\n") == 1 and not screen.opened
+    assert "no display" in err and "--video FILE" in err and "--no-render" in err
+
+
+@pytest.mark.skipif(not shutil.which("Xvfb"), reason="needs a virtual display (Debian: xvfb)")
+@pytest.mark.parametrize("gl", ["glfw", "egl"])
+def test_mujoco_in_a_window(gl, run, tmp_path):
+    """Would break: a window that takes the OpenGL context from MuJoCo, whose frames are black then."""
+    pytest.importorskip("mujoco")
+    display, number = os.pipe()
+    command = ["Xvfb", "-displayfd", str(number), "-screen", "0", "800x600x24"]
+    server = subprocess.Popen(command, pass_fds=[number], stderr=subprocess.DEVNULL)
+    try:
+        name = os.read(display, 10).decode().strip()
+        program = [
+            "import enjoy, pathlib, sys",
+            "show = enjoy.Window.append_data",
+            "def print_mean(window, frame):",
+            "    show(window, frame)",
+            "    print('brightness', frame.mean())",
+            "enjoy.Window.append_data = print_mean",
+            "args = enjoy.Options(run=pathlib.Path(sys.argv[1]), seeds=(1, 2))",
+            "module, *rest = loaded = enjoy.load_run(args.run)",
+            "module.Agent.load_state_dict = lambda agent, weights: None",  # of another task
+            "loaded[1].eval_max_steps = 5",
+            "enjoy.load_run = lambda *args: loaded",
+            "enjoy.main(args)",
+        ]
+        folder = changed(run, tmp_path / "run", args={"env_id": "Hopper-v5"})
+        variables = {"DISPLAY": f":{name}", "MUJOCO_GL": gl, "PYTHONPATH": ROOT / "scripts"}
+        done = subprocess.run(
+            [sys.executable, "-c", "\n".join(program), folder],
+            env=os.environ | variables,
+            capture_output=True,
+            text=True,
+        )
+    finally:
+        server.terminate()
+        server.wait()
+        os.close(display)
+        os.close(number)
+    brightness = [float(value) for value in re.findall(r"brightness ([\d.]+)", done.stdout)]
+    assert len(brightness) == 2 * (5 + 1) and min(brightness) > 10, done.stderr
+
+
+class Painted(PendulumEnv):
+    """Pendulum without its own drawing."""
+
+    metadata = {"render_modes": ["rgb_array"]}
+
+    def __init__(self, shape=(), render_mode=None):
+        super().__init__(render_mode=None)
+        self.render_mode = render_mode
+        self.shape = shape
+
+    def render(self):
+        return np.full(self.shape, 50, np.uint8) if self.shape else None
+
+
+class OnlyInAWindow(Painted):
+    metadata = {"render_modes": ["human"]}
+    drawn = 0
+
+    def step(self, action):
+        OnlyInAWindow.drawn += 1
+        return super().step(action)
+
+
+@pytest.fixture
+def painted(run, tmp_path):
+    """Register the environment for the length of a test and return a run of it."""
+    ids = []
+
+    def register(entry_point, **kwargs) -> Path:
+        ids.append("Painted-v0")
+        gym.register(ids[-1], entry_point=entry_point, max_episode_steps=200, kwargs=kwargs)
+        return changed(run, tmp_path / "run", args={"env_id": ids[-1]})
+
+    yield register
+    for env_id in ids:
+        del gym.registry[env_id]
+
+
+@pytest.mark.parametrize("shape", [(40, 60), (40, 60, 3), (40, 60, 4), (800, 600, 3)])
+def test_frames_of_other_shapes(shape, painted, capsys, screen):
+    """Small frames are enlarged by a whole factor. Would break: a grey image or one with transparency."""
+    play(painted(Painted, shape=shape), render=True)
+    assert len(printed(capsys)) == 2
+    factor = 11 if shape[0] == 40 else 1
+    assert screen.images[0].shape == (factor * shape[0], factor * shape[1], 3)
+    assert (screen.images[-1] == 50).all()
+
+
+def test_environment_with_a_window_of_its_own(painted, capsys, screen):
+    """Would break: an environment that renders for people only."""
+    OnlyInAWindow.drawn = 0
+    play(painted(OnlyInAWindow), render=True)
+    assert len(printed(capsys)) == 2 and OnlyInAWindow.drawn == 400 and not screen.opened
+
+
+@pytest.mark.parametrize("output", ["window", "video"])
+def test_no_image(output, painted, tmp_path, capfd, screen):
+    """Would break: a traceback in the middle of the first episode."""
+    run = painted(Painted)
+    video = tmp_path / "out.mp4" if output == "video" else None
+    with pytest.raises(SystemExit):
+        play(run, render=True, video=video)
+    out, err = capfd.readouterr()
+    assert not out and err.count("\n") == 1 and not screen.opened
+    assert "NoneType" in err and "--no-render" in err and not list(tmp_path.glob("*.mp4"))
 
 
 def changed(run: Path, folder: Path, **changes) -> Path:
@@ -248,6 +543,11 @@ def listed(folder: Path) -> Path:
     folder.mkdir()
     torch.save([1, 2], folder / "checkpoint.pt")
     return folder
+
+
+def written(file: Path, text: str) -> Path:
+    file.write_text(text)
+    return file
 
 
 BAD = {
@@ -286,7 +586,17 @@ BAD = {
         ),
         "EnvPool only",
     ),
-    "no display": (lambda run, tmp: dict(render=True), "--video"),
+    "no display": (
+        lambda run, tmp: dict(render=True),
+        "use --video FILE to write a video, or --no-render to print",
+    ),
+    "seeds and a seed": (lambda run, tmp: dict(seeds=(5, 9), seed=3), "--seeds 5 9"),
+    "seeds and episodes": (lambda run, tmp: dict(seeds=(5, 9), episodes=3), "--seeds 5 9"),
+    "a negative one of the seeds": (lambda run, tmp: dict(seeds=(5, -9)), "--seeds 5 -9"),
+    "import that fails": (
+        lambda run, tmp: dict(algo_file=written(tmp / "mine.py", "import no_such_module\n")),
+        "must be given there, not as a copy",
+    ),
     "no episodes": (lambda run, tmp: dict(episodes=0), "--episodes"),
     "negative seed": (lambda run, tmp: dict(seed=-1), "--seed"),
     "no mp4": (lambda run, tmp: dict(video=tmp / "out.gif"), "--video"),
@@ -428,9 +738,9 @@ def test_files_with_a_replay_buffer(name, tmp_path, capsys):
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "envs:CartPolePixels-v0"])
 @pytest.mark.parametrize("name", ["ppo_pixels", "dqn_pixels"])
-def test_pixels(name, env_id, tmp_path, capsys, monkeypatch):
-    """Pictures of the environment itself and of its rendering, played, filmed, and refused a window where the agent
-    needs the rendering. Would break: a network of another size, a window in place of the agent's pictures."""
+def test_pixels(name, env_id, tmp_path, capsys, screen):
+    """Pictures of the environment itself and of its rendering, played, filmed, and shown in a window. Would break: a
+    network of another size, a window in place of the agent's pictures."""
     imageio, module = pytest.importorskip("imageio.v3"), load(ROOT / "algos" / f"{name}.py")
     args = module.Args(env_id=env_id, precision="float32")
     agent = module.Agent((4, 84, 84), gym.spaces.Discrete(2), args, "float32")
@@ -438,19 +748,19 @@ def test_pixels(name, env_id, tmp_path, capsys, monkeypatch):
     torch.save(saved, tmp_path / "checkpoint.pt")
     for i in range(2):
         expected += [*module.evaluate(agent, *module.make_envs(args, 1, SEED + i))]
-    for video in (None, tmp_path / "out.mp4"):
-        play(tmp_path, video=video)
+    for output in (dict(), dict(video=tmp_path / "out.mp4"), dict(render=True)):
+        play(tmp_path, **output)
         played = re.findall(r"return ([\d.]+), length (\d+)", capsys.readouterr().out)
         assert [float(value) for value, _ in played] == expected
     assert len(imageio.imread(tmp_path / "out.mp4")) == sum(int(length) + 1 for _, length in played)
+    assert screen.opened == 1
+    assert len(screen.images) == sum(int(length) + 1 for _, length in played)
+    size = (400, 600, 3) if env_id == "CartPole-v1" else (420, 420, 3)
+    assert {image.shape for image in screen.images} == {size}
+    assert (screen.images[0] != screen.images[-1]).any()
     if name == "ppo_pixels":
         play(tmp_path, stochastic=True, episodes=8)
         assert len({*re.findall(r"length (\d+)", capsys.readouterr().out)}) > 2
-    if env_id == "CartPole-v1":
-        monkeypatch.setenv("DISPLAY", ":0")
-        with pytest.raises(SystemExit):
-            play(tmp_path, render=True)
-        assert "--video" in capsys.readouterr().err
 
 
 ATARI = {name: load(ROOT / "algos" / f"{name}.py") for name in ("ppo_atari", "dqn_atari")}
@@ -504,11 +814,30 @@ def test_atari_returns_and_video(game, tmp_path, capsys, monkeypatch):
     )
 
 
+def test_atari_window(game, tmp_path, capsys, screen):
+    """Would break: a window of other games than those of the video, or a grey one of 84 x 84 pixels."""
+    imageio = pytest.importorskip("imageio.v3")
+    play(game[0], video=tmp_path / "out.mp4")
+    filmed = capsys.readouterr().out
+    play(game[0], render=True)
+    assert capsys.readouterr().out == filmed
+    frames = imageio.imread(tmp_path / "out.mp4")
+    assert screen.opened == 1 and len(screen.images) == len(frames)
+    assert {image.shape for image in screen.images} == {(3 * 210, 3 * 160, 3)}
+    for image, frame in zip(screen.images, frames):
+        assert np.abs(image[::3, ::3].astype(int) - frame).mean() < 5  # the video is compressed
+
+
 def test_atari_bad_input_is_one_line(game, capfd, monkeypatch):
-    monkeypatch.setenv("DISPLAY", ":0")
-    for options, word in ((dict(render=True), "--video"), (dict(stochastic=True), "--stochastic")):
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    for options, words in (
+        (dict(render=True), ("no display", "--video FILE", "--no-render")),
+        (dict(stochastic=True), ("--stochastic",)),
+    ):
         with pytest.raises(SystemExit) as stopped:
             play(game[0], **options)
         out, err = capfd.readouterr()
         assert stopped.value.code == 2 and not out
-        assert err.count("\n") == 1 and word in err
+        assert err.count("\n") == 1 and all(word in err for word in words)
