@@ -183,13 +183,13 @@ def test_checkpoint_path_and_renamed_copy(run, tmp_path, capsys):
 def test_module_beside_the_script(tmp_path):
     """Would break: a copy that python runs and probe.py, sweep.py and enjoy.py refuse, or one that gets the module of
     this name that lies beside another copy, or in scripts/."""
-    before = sys.modules["common"], [*sys.path]
+    before = sys.modules["plainrl_tools.common"], [*sys.path]
     for name in ("one", "other", "one"):
         (tmp_path / name).mkdir(exist_ok=True)
         (tmp_path / name / "common.py").write_text(f"word = {name!r}\n")
         (tmp_path / name / "mine.py").write_text("from common import word\n")
         assert load(tmp_path / name / "mine.py").word == name
-    assert before == (sys.modules["common"], sys.path)
+    assert before == (sys.modules["plainrl_tools.common"], sys.path)
 
 
 def test_another_text_than_the_run_s_is_named(run, tmp_path, capsys):
@@ -338,7 +338,7 @@ def test_animation(run, tmp_path):
     assert image.open(tmp_path / "out.gif").n_frames > 5
 
 
-@pytest.mark.parametrize("env_id", ["Pendulum", "stagger:LockstepPendulum-v0"])
+@pytest.mark.parametrize("env_id", ["Pendulum", "gymnasium:Pendulum-v1"])
 def test_video_by_other_names(env_id, run, tmp_path, capsys, monkeypatch):
     """Would break: a name without a version, a module's name, a registry in which others find what enjoy.py made."""
     imageio = pytest.importorskip("imageio.v3")
