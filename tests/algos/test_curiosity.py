@@ -159,6 +159,9 @@ def test_other_actions_are_refused(curious, registered, tmp_path):
         def reset(self, seed=None, options=None):
             return np.zeros(3, np.float32), {}
 
+        def step(self, action):
+            return np.zeros(3, np.float32), 1.0, False, False, {}
+
     with pytest.raises(SystemExit, match="takes a Box of real numbers or Discrete"):
         curious.train(tiny(curious, tmp_path, env_id=registered("Many-v0", Many)))
     assert not list(tmp_path.glob("runs/*"))

@@ -1099,9 +1099,14 @@ def test_byte_order_mark_of_jobs(folder):
     assert sweep.main(sweep.Options(jobs=Path("list"), dry_run=True), []) == 0
 
 
-def test_no_more_workers_than_runs(folder):
-    """Would break: a million threads for one run."""
-    assert sweep.main(options("fake.py", workers=1_000_000), []) == 0
+def test_no_more_workers_than_runs(folder, monkeypatch):
+    """Would break: a million threads for one run, after a typing error in --workers."""
+    pool, sizes = sweep.ThreadPoolExecutor, []
+    monkeypatch.setattr(
+        sweep, "ThreadPoolExecutor", lambda size: [sizes.append(size), pool(size)][1]
+    )
+    assert sweep.main(options("fake.py", workers=20), []) == 0
+    assert sizes == [1]
 
 
 def test_launcher(folder, capsys):
