@@ -1142,7 +1142,7 @@ def test_labels_beside_the_results(tmp_path):
     found = plot.labelled(tmp_path, "one", {"a-x=1", "b"}, options)
     assert plot.display("a-x=1", found) == "the first" and plot.display("b", found) == "by hand"
     assert found.labels == ("b=by hand", "a-x=1=the first")
-    assert plot.labelled(tmp_path / "none", "one", {"a-x=1"}, options) is options
+    assert plot.labelled(tmp_path / "none/a/b", "one", {"a-x=1"}, options) is options
     (tmp_path / "labels.csv").write_text("picture,class\n1.png,cat\n")  # somebody else's
     assert plot.labelled(tmp_path, "one", {"a-x=1"}, options).labels == options.labels
 
