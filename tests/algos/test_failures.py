@@ -199,15 +199,3 @@ def test_an_evaluation_ends(every, tmp_path, capsys, monkeypatch, registered):
     assert len(summary["eval_returns"]) == 2
     if every.__name__ not in ATARI:  # 1 + 2 + ... + 30, and one more each
         assert sorted(summary["eval_returns"]) == [465, 495]
-
-
-def test_two_starts_in_one_second(every, monkeypatch, tmp_path):
-    """Both pass the moment at which neither folder exists. Would break: two runs in one folder."""
-    monkeypatch.setattr(every.time, "time", lambda: 1_700_000_000.0)
-    monkeypatch.setattr(Path, "exists", lambda path, **_: False)
-    every.train(tiny(every, tmp_path))
-    before = {path.name: path.read_bytes() for path in run_folder(tmp_path).iterdir()}
-    with pytest.raises((SystemExit, FileExistsError)):
-        every.train(tiny(every, tmp_path))
-    after = {path.name: path.read_bytes() for path in run_folder(tmp_path).iterdir()}
-    assert before == after

@@ -257,7 +257,8 @@ def test_too_few_cpus(tmp_path, actors):
 def cluster(monkeypatch):
     """Two nodes with a CPU each, whose actors find toy_envs."""
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    monkeypatch.setenv("PYTHONPATH", str(Path(toy_envs.__file__).parent))
+    folders = [Path(toy_envs.__file__).parent, Path(__file__).parent]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, folders)))
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:

@@ -20,7 +20,8 @@ from plainrl_tools.common import load as load_path
 
 
 def run(script, *flags, cwd) -> tuple[int, str, str]:
-    process = command_line(*flags, script=ROOT / script, cwd=cwd)
+    tools = str(ROOT / "scripts")  # plainrl_tools
+    process = command_line(*flags, script=ROOT / script, cwd=cwd, PYTHONPATH=tools)
     out, err = process.communicate(timeout=300)
     return process.returncode, out, err
 
@@ -210,10 +211,10 @@ def test_sb3_gets_our_settings_on_atari(sb3_atari):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["walk", "largest_kl"])
+@pytest.mark.parametrize("name", ["rpo/walk", "trust_region/analyse"])
 def test_run_that_goes_on_is_not_finished(tmp_path, capsys, monkeypatch, name):
     """Would break: the agent of the middle of a run under the steps of its first summary."""
-    module = importlib.import_module(name)
+    module = load_path(ROOT / f"benchmarks/studies/{name}.py")
     run = {"algo": "ppo_continuous", "env_id": "BipedalWalker-v3", "seed": 1, "total_timesteps": 8}
     (tmp_path / "summary.json").write_text(json.dumps(run | {"args": {"total_timesteps": 8}}))
     (tmp_path / "config.json").write_text(json.dumps(run | {"args": {"total_timesteps": 16}}))

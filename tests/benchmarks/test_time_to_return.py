@@ -13,6 +13,7 @@ import gymnasium as gym
 import pytest
 import time_to_return
 from conftest import ROOT
+from plainrl_tools import peers
 from torch.utils.tensorboard import SummaryWriter
 
 
@@ -44,8 +45,8 @@ def test_time_to():
     )  # not before two are seen
     windows = [time_to_return.window_of("LunarLanderContinuous-v3", n) for n in (1, 20, 64)]
     assert windows == [20_000, 20_000, 64_000]
-    limits = {env_id: gym.spec(env_id).max_episode_steps for env_id in time_to_return.TIME_LIMITS}
-    assert time_to_return.TIME_LIMITS == limits
+    limits = {env_id: gym.spec(env_id).max_episode_steps for env_id in peers.TIME_LIMITS}
+    assert peers.TIME_LIMITS == limits
     assert time_to_return.window_of("PongNoFrameskip-v4", 8) == 100_000
     games = {"BreakoutNoFrameskip-v4", "PongNoFrameskip-v4"}
     assert {*time_to_return.GOALS} == {*limits} | games
@@ -331,5 +332,5 @@ def test_files_and_sides_that_do_not_fit(tmp_path, capsys):
         ("results/continuous.csv", {}, "continuous.csv was not written by --output"),
     ):
         with pytest.raises(SystemExit):
-            main(options((ROOT / "benchmarks" / name,), **given))
+            main(options((ROOT / "benchmarks/results" / name,), **given))
         assert words in capsys.readouterr().err

@@ -214,8 +214,8 @@ APART = [  # an agent of averaged weights, beside the trained one
     ("module", "import argparse", "import argparse\nimport copy"),
     (
         "train",
-        "policy = agent.get_action",
-        "average = copy.deepcopy(agent)\npolicy = agent.get_action",
+        "policy = maybe_compile(agent.get_action, args)",
+        "average = copy.deepcopy(agent)\npolicy = maybe_compile(agent.get_action, args)",
     ),
     (
         "train",
@@ -433,7 +433,7 @@ def test_page_names_every_check():
         about = " ".join(check.function.__doc__.split())
         rows.append(f"| `{name}` | {check.section} | {kinds} | {about} |")
     assert [line for line in page.splitlines() if line.startswith("| `")] == rows
-    table = sys.modules["probing.subject"].KINDS
+    table = sys.modules["plainrl_tools.probing.subject"].KINDS
     assert all(f"| {word} | {what} |" in page for word, (what, _) in table.items())
 
 

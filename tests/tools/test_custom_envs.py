@@ -54,7 +54,7 @@ def test_both_checkers_are_silent(env_id):
 
 RENDERING = """
 import sys
-sys.path[:0] = [{root!r}, {root!r} + "/tests"]
+sys.path[:0] = [{root!r}, {root!r} + "/tests", {root!r} + "/tests/tools"]
 import gymnasium as gym, numpy as np
 from test_custom_envs import MUJOCO, check_everything
 try:
