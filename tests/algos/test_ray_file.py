@@ -15,7 +15,7 @@ import pytest
 import ray
 import torch
 import toy_envs
-from conftest import equal, load, read_checkpoint, run_folder, scalars, spy, tiny, without_ray
+from conftest import ROOT, equal, load, read_checkpoint, run_folder, scalars, spy, tiny, without_ray
 from plainrl_tools.probing.actors import Died
 from ray.cluster_utils import Cluster
 from toy_envs import Counter
@@ -257,7 +257,7 @@ def test_too_few_cpus(tmp_path, actors):
 def cluster(monkeypatch):
     """Two nodes with a CPU each, whose actors find toy_envs."""
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    folders = [Path(toy_envs.__file__).parent, Path(__file__).parent]
+    folders = [Path(toy_envs.__file__).parent, Path(__file__).parent, ROOT / "scripts"]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, folders)))
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})

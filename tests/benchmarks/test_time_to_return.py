@@ -327,10 +327,18 @@ def test_files_and_sides_that_do_not_fit(tmp_path, capsys):
     """Would break: a traceback for results of another kind, or a table without a single comparison, and status 0."""
     main, options = time_to_return.main, time_to_return.Options
     for name, given, words in (
-        ("time_to_return.csv", {"ours": "ppo"}, "--ours ppo is not among ppo_continuous, "),
-        ("results/breakout_fast.csv", {}, "breakout_fast.csv was not written by --output"),
-        ("results/continuous.csv", {}, "continuous.csv was not written by --output"),
+        ("results/time_to_return.csv", {"ours": "ppo"}, "--ours ppo is not among ppo_continuous, "),
+        (
+            "studies/atari/results/breakout_fast.csv",
+            {},
+            "breakout_fast.csv was not written by --output",
+        ),
+        (
+            "studies/continuous/results/continuous.csv",
+            {},
+            "continuous.csv was not written by --output",
+        ),
     ):
         with pytest.raises(SystemExit):
-            main(options((ROOT / "benchmarks/results" / name,), **given))
+            main(options((ROOT / "benchmarks" / name,), **given))
         assert words in capsys.readouterr().err
