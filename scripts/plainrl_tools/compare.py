@@ -23,6 +23,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 import numpy as np
+
 from plainrl_tools.results import (
     CLOCK,
     CURVE,
