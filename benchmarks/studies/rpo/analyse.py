@@ -1,6 +1,6 @@
 """Questions 1 to 4 and 6 to 13 of benchmarks/studies/rpo/predictions.md, from their runs: Markdown tables and figures.
 
-    python benchmarks/studies/rpo/analyse.py FILE.csv ...       # which files: docs/rpo.md's last section
+    python benchmarks/studies/rpo/analyse.py FILE.csv ...       # which files: docs/rpo-more.md's last section
 
 Each cell of setting x algorithm x time limit x entropy bonus on Pendulum-v1 is one experiment. Runs of one seed are
 paired, p is of the exact sign-flip test, corrected by Holm's method over the comparisons of a question in one setting.
