@@ -543,6 +543,29 @@ def study_comparison(_) -> str:
     return table(["experiment", "against", "mean difference", "p"], rows, 2)
 
 
+def ppo_updates(_) -> str:
+    """PPO on Pendulum-v1 with rollouts of 2,048 samples, by environments and gradient steps."""
+    variants = [
+        ("64 x 32", 160, "ppo_continuous-short"),
+        ("8 x 256", 160, "ppo_continuous-long"),
+        ("64 x 32", 40, "ppo_continuous-one-batch-40"),
+        ("64 x 32", 5, "ppo_continuous-one-batch"),
+    ]
+    rows = []
+    for shape, steps, name in variants:
+        values = [
+            float(row["value"])
+            for row in read("results/ablations.csv")
+            if (row["exp_name"], row["metric"]) == (name, "eval_return_mean")
+        ]
+        mean, worst, best = (
+            number(x) for x in (sum(values) / len(values), min(values), max(values))
+        )
+        rows.append([shape, str(steps), str(len(values)), mean, f"{worst} to {best}"])
+    head = ["environments x steps", "gradient steps for each rollout", "runs", "return"]
+    return table([*head, "worst and best run"], rows, 1)
+
+
 def rpo_returns() -> dict[str, list[float]]:
     """{experiment: evaluation returns on Pendulum-v1} of the RPO study. Of an experiment that two files have, the
     later file counts, as in benchmarks/studies/rpo/analyse.py."""
@@ -840,7 +863,7 @@ PARTS += (trpo_results, trpo_flags, rpo_results, rpo_flags, curiosity_results, c
 PARTS += (augmentation_results, augmentation_flags)
 PARTS += (choose_minutes, cleanrl_settings, study_scores, study_comparison)
 PARTS += (rpo_settings, trust_region_scores, penalty_updates, arm_results, augmentation_scores)
-PARTS += (gpu_speed, scaling_speed)
+PARTS += (gpu_speed, scaling_speed, ppo_updates)
 PARTS += (reference_common_flags, reference_flags, reference_metrics)
 GENERATED = {part.__name__: part for part in PARTS}
 
