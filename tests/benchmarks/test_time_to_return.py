@@ -135,7 +135,7 @@ def test_caption_counts_each_side(tmp_path, monkeypatch):
         runs.append(runs[0] | more)
         time_to_return.draw(tmp_path / "x.png", runs, "ppo_continuous")
     words = [caption.partition(".")[0] for caption in captions]
-    assert words == [f"Every run, {seeds} seeds a side" for seeds in ("2", "1 to 2", "2")]
+    assert words == [f"Every run, {seeds} seeds each" for seeds in ("2", "1 to 2", "2")]
 
 
 def test_what_the_figure_shows(tmp_path, monkeypatch):
