@@ -4,12 +4,12 @@ reported by the check that the page names."""
 import copy
 import re
 
-import edits
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from conftest import ROOT
+from plainrl_tools import edits
 
 PAGE = (ROOT / "docs/pitfalls.md").read_text()
 ENTRIES = dict(re.findall(r"^### ([^\n]+)\n(.*?)(?=^##|\Z)", PAGE, re.M | re.DOTALL))
@@ -254,7 +254,7 @@ def test_of_the_page(title):
         execute(check_of(title), names)
 
 
-# The mistakes of an entry: names of tests/mutations/mutants.txt or of benchmarks/patches, or (file, old, new).
+# The mistakes of an entry: names of mutants.txt or of a study's patches.txt, or (file, old, new).
 OF_INFO = 'episodes.extend(zip(episode["r"][done], episode["l"][done]))'
 MEANS = 'episodes.append((episode["r"].mean(), episode["l"].mean()))'
 MISTAKES = {
