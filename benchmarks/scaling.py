@@ -289,19 +289,21 @@ def report(rows: list[dict], figure: Path) -> None:
 def draw(rows: list[dict], coefficients: list[np.ndarray], figure: Path) -> None:
     import matplotlib.pyplot as plt
 
-    canvas, axis = plt.subplots(figsize=(6, 3.6), layout="constrained")
-    for ms in sorted({row["wait_ms"] for row in rows}):
+    canvas, axis = plt.subplots(figsize=(6, 3.2), layout="constrained")
+    colours = ("#332288", "#0072B2", "#56B4E9", "#009E73")
+    for ms, colour in zip(sorted({row["wait_ms"] for row in rows}), colours):
         lines = [row for row in rows if (row["wait_ms"], row["environments"]) == (ms, 16)]
         x = [row["runners"] for row in lines]
         measured = [STEPS * 16 / row["seconds"] for row in lines]
-        (points,) = axis.plot(x, measured, "o", label=f"{ms} ms a step")
+        axis.plot(x, measured, "o", color=colour, label=f"a step waits {ms} ms")
         modelled = [STEPS * 16 / predict(row, coefficients) for row in lines]
-        axis.plot(x, modelled, color=points.get_color(), lw=1)
+        axis.plot(x, modelled, color=colour, lw=1)
     axis.set(xscale="log", yscale="log", xlabel="runners", ylabel="steps per second")
     axis.set_xticks(RUNNERS, RUNNERS)
     axis.minorticks_off()
     axis.grid(alpha=0.3)
-    axis.legend(frameon=False, fontsize=8, title="points: measured; lines: model", title_fontsize=8)
+    axis.spines[["top", "right"]].set_visible(False)
+    canvas.legend(frameon=False, fontsize=8, loc="outside upper center", ncols=4)
     canvas.savefig(figure, dpi=200)
 
 

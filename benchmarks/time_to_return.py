@@ -132,9 +132,9 @@ def draw(file: Path, runs: list[dict], ours: str) -> None:
     named = {side: SIDES.get(side, (side, "black")) for side in sides}
     look = {side: {"label": named[side][0], "color": named[side][1]} for side in sides[::-1]}
     figure, axes, _ = canvas(len(tasks), height=2.2)
-    words = "A dot: there, by the mean of its last steps."
+    words = "A dot: the mean of its last steps has reached the threshold."
     if not all(label.startswith("plainrl") for label, _ in named.values()):
-        words += " A line without one never was."
+        words += " No dot: never."
     below = False
     for axis, env_id in zip(axes, tasks):
         axis.axhline(GOALS[env_id], color="0.4", lw=0.8, ls="--")
@@ -160,7 +160,7 @@ def draw(file: Path, runs: list[dict], ours: str) -> None:
     counts = Counter((run["env_id"], run["exp_name"]) for run in runs).values()
     seeds = " to ".join(map(str, sorted({min(counts), max(counts)})))
     words += " Not shown: runs below the axis." * below
-    caption = f"Every run, {seeds} seeds a side. {words}"
+    caption = f"Every run, {seeds} seeds each. {words}"
     save(figure, [file], caption, [], look)
 
 

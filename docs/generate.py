@@ -714,6 +714,290 @@ def study_comparison(_) -> str:
     return table(["experiment", "against", "mean difference", "p"], rows, 2)
 
 
+def ppo_updates(_) -> str:
+    """PPO on Pendulum-v1 with rollouts of 2,048 samples, by environments and gradient steps."""
+    variants = [
+        ("64 x 32", 160, "ppo_continuous-short"),
+        ("8 x 256", 160, "ppo_continuous-long"),
+        ("64 x 32", 40, "ppo_continuous-one-batch-40"),
+        ("64 x 32", 5, "ppo_continuous-one-batch"),
+    ]
+    rows = []
+    for shape, steps, name in variants:
+        values = [
+            float(row["value"])
+            for row in read("results/ablations.csv")
+            if (row["exp_name"], row["metric"]) == (name, "eval_return_mean")
+        ]
+        mean, worst, best = (
+            number(x) for x in (sum(values) / len(values), min(values), max(values))
+        )
+        rows.append([shape, str(steps), str(len(values)), mean, f"{worst} to {best}"])
+    head = ["environments x steps", "gradient steps for each rollout", "runs", "return"]
+    return table([*head, "worst and best run"], rows, 1)
+
+
+def rpo_returns() -> dict[str, list[float]]:
+    """{experiment: evaluation returns on Pendulum-v1} of the RPO study. Of an experiment that two files have, the
+    later file counts, as in benchmarks/studies/rpo/analyse.py."""
+    folder = ROOT / "benchmarks/studies/rpo/results"
+    found = {}
+    for file in [folder / "rpo_paper.csv", *sorted(folder.glob("rpo_study*.csv"))]:
+        returns = {}
+        for row in read(f"results/{file.name}"):
+            if (row["env_id"], row["metric"]) == ("Pendulum-v1", "eval_return_mean"):
+                returns.setdefault(row["exp_name"], []).append(float(row["value"]))
+        found |= returns
+    return found
+
+
+def rpo_settings(_) -> str:
+    """PPO, PPO with an entropy coefficient, and RPO, with and without the time-limit bug."""
+    bug = "-no-bootstrap-truncation"
+    settings = [
+        ("bootstrapped", "the paper's", "paper", ""),
+        ("bootstrapped", "plainrl's", "defaults", ""),
+        ("termination", "the paper's", "paper", bug),
+        ("termination", "the paper's, 64 x 32 steps", "paper-short", bug),
+        ("termination", "plainrl's", "defaults", bug),
+        ("termination", "plainrl's, `--gamma 0.99 --norm-adv`", "defaults-both", bug),
+        ("termination", "the same with `--clip-vloss`", "defaults-three", bug),
+    ]
+    files = [("ppo_continuous", ""), ("ppo_continuous", "-ent-coef=0.05"), ("rpo_continuous", "")]
+    returns = rpo_returns()
+    rows = []
+    for limit, words, setting, flag in settings:
+        cells = []
+        for file, extra in files:
+            values = returns.get(f"{file}-{setting}{flag}{extra}", [])
+            learned = sum(value > -400 for value in values)
+            mean = number(sum(values) / len(values)) if values else ""
+            cells.append(f"{mean} ({learned} of {len(values)})" if values else "not run")
+        rows.append([limit, words, *cells])
+    head = ["truncation", "settings", "PPO", "PPO, entropy coefficient 0.05", "RPO"]
+    return table(head, rows, 2)
+
+
+def trust_region_scores(_) -> str:
+    """Clip, penalty and trust region on four tasks."""
+    files = ("ppo_continuous", "ppo_penalty", "trpo_continuous")
+    rows = []
+    for env_id in ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Pendulum-v1"):
+        cells = [ours("trust_region", env_id, file) for file in files]
+        rows.append([env_id, seeds_of("trust_region", env_id, files[0]), *cells])
+    return table(["task", "seeds", "clip (PPO)", "penalty", "trust region (TRPO)"], rows, 1)
+
+
+def penalty_updates(_) -> str:
+    """Collapses and large updates of the KL penalty on Pendulum-v1, seeds 1 to 5."""
+    variants = {
+        "halved, as in the paper": "ppo_penalty-paper",
+        "halved, rollouts of whole episodes": "ppo_penalty-paper-whole-episodes",
+        "halved, `--kl-target 0.001`": "ppo_penalty-paper-small-target",
+        "multiplied by 0.84, the default": "ppo_penalty",
+    }
+    chosen = [
+        row
+        for row in read("results/penalty_kl.csv")
+        if row["env_id"] == "Pendulum-v1" and int(row["seed"]) <= 5
+    ]
+    returns = {}
+    for row in read("results/penalty_pendulum.csv"):
+        if row["metric"] == "eval_return_mean":
+            returns.setdefault(row["exp_name"], []).append(float(row["value"]))
+    rows = []
+    for words, name in variants.items():
+        runs = [row for row in chosen if row["exp_name"] == name]
+        fallen = sum(bool(run["first_fall"]) for run in runs)
+        large, updates = (sum(int(run[key]) for run in runs) for key in ("above", "updates"))
+        cells = [f"{fallen} of {len(runs)}", f"{large} of {updates:,}"]
+        mean = number(sum(returns[name]) / len(returns[name]))
+        rows.append([words, *cells, mean])
+    head = ["beta after a small KL", "runs that collapse", "updates above 0.1 nats", "return"]
+    return table(head, rows, 1)
+
+
+def arm_results(_) -> str:
+    """Successful runs on ArmReach-v0 in two samples of seeds."""
+    variants = [
+        ("PPO", "ppo_continuous"),
+        ("RND", "ppo_rnd"),
+        ("RND without the intrinsic reward", "ppo_rnd-no-bonus"),
+        ("ICM", "ppo_icm"),
+    ]
+    rows = []
+    for words, name in variants:
+        cells = []
+        for file in ("arm", "arm_second"):
+            values = [
+                float(row["value"])
+                for row in read(f"results/{file}.csv")
+                if (row["exp_name"], row["metric"]) == (name, "eval_return_mean")
+            ]
+            solved = sum(value >= 0.8 for value in values)
+            mean = number(sum(values) / len(values), 1) if values else ""
+            cells.append(f"{solved} of {len(values)} ({mean})" if values else "not run")
+        rows.append([words, *cells])
+    return table(["algorithm", "seeds 1 to 10", "seeds 11 to 20"], rows, 1)
+
+
+def augmentation_scores(_) -> str:
+    """PPO, RPO, RAD and DrAC on two tasks of dm_control."""
+    files = ("ppo_continuous", "rpo_continuous", "ppo_rad", "ppo_drac")
+    rows = []
+    for env_id in ("WalkerWalk-v1", "PendulumSwingup-v1"):
+        cells = [ours("augmentation", env_id, file) for file in files]
+        rows.append([env_id, seeds_of("augmentation", env_id, files[0]), *cells])
+    return table(["task", "seeds", "PPO", "RPO", "RAD", "DrAC"], rows, 1)
+
+
+def gpu_speed(_) -> str:
+    """Steps per second of the Atari files on an H200 and on eight cores of its machine."""
+    speeds = {}
+    for row in read("results/gpu_h200.csv"):
+        if row["metric"] == "steps/s":
+            key = row["part"], row["name"], row["device"]
+            speeds.setdefault(key, []).append(float(row["value"]))
+    rows = []
+    for file in ("ppo_atari", "a2c_atari", "dqn_atari"):
+        sides = [("speed", "cpu"), ("speed", "cuda"), ("speed compiled", "cuda")]
+        means = [sum(speeds[part, file, where]) for part, where in sides]  # measured once each
+        peers = []
+        for where in ("cpu", "cuda"):  # the faster of two ways to step the environments
+            ways = [
+                speeds.get(("speed peer", f"{file}, {way}", where), [0])
+                for way in ("one process", "a process each")
+            ]
+            peers.append(max(sum(way) / len(way) for way in ways))
+        rows.append([f"`{file}.py`", *(number(value) for value in [*means, *peers])])
+    return table(["file", "CPU", "CUDA", "CUDA, `--compile`", "SB3, CPU", "SB3, CUDA"], rows, 1)
+
+
+def scaling_speed(_) -> str:
+    """Steps per second with Ray's runners and with ranks, by the wait of a step."""
+    rollout = 16 * 32  # environments x steps of an iteration
+    rows = []
+    found = [row for row in read("results/scaling.csv") if row["environments"] == "16"]
+    for words, key in (("runners", "runners"), ("ranks", "ranks")):
+        for workers in ("1", "2", "4", "8", "16"):
+            cells = []
+            for wait in ("0", "5", "20"):
+                speed = [
+                    rollout / float(row["seconds"])
+                    for row in found
+                    if row[key] == workers and row["wait_ms"] == wait
+                ]
+                cells.append(number(speed[0], 100) if speed else "")
+            if any(cells):
+                rows.append([f"{workers} {words if workers != '1' else words[:-1]}", *cells])
+    return table(["", "0 ms", "5 ms", "20 ms"], rows, 1)
+
+
+def files_of_algos() -> list[str]:
+    return sorted(path.stem for path in (ROOT / "algos").glob("*.py") if path.stem != "__init__")
+
+
+def choices(file: str) -> dict[str, list[str]]:
+    """{flag: values} of the flags of a file that take one of a few values."""
+    tree = ast.parse((ROOT / f"algos/{file}.py").read_text())
+    (args,) = (x for x in tree.body if isinstance(x, ast.ClassDef) and x.name == "Args")
+    found = {}
+    for field in args.body:
+        kind = getattr(field, "annotation", None)
+        if isinstance(kind, ast.Subscript) and ast.unparse(kind.value) == "Literal":
+            values = kind.slice.elts if isinstance(kind.slice, ast.Tuple) else [kind.slice]
+            name = "--" + field.target.id.replace("_", "-")
+            found[name] = [str(value.value) for value in values]
+    return found
+
+
+def variants() -> dict[str, set[str]]:
+    """{file: its variants, and theirs}, by the table of CONTRIBUTING.md."""
+    row = re.compile(r"^\| `(\w+)\.py` \| `(\w+)\.py` \| `# ", re.MULTILINE)
+    children = {}
+    for parent, variant in row.findall((ROOT / "CONTRIBUTING.md").read_text()):
+        children.setdefault(parent, set()).add(variant)
+
+    def below(file: str) -> set[str]:
+        direct = children.get(file, set())
+        return direct.union(*map(below, direct))
+
+    return {parent: below(parent) for parent in children}
+
+
+def listed(files: list[str]) -> str:
+    """Names of files; a star for a file with all its variants, "all" for all files."""
+    lacking = [file for file in files_of_algos() if file not in files]
+    if not lacking:
+        return "all"
+    families = {file: found for file, found in variants().items() if found <= set(files)}
+    covered = set().union(*(families[file] for file in families if file in files), set())
+    names = [f"`{x}`" + "\\*" * (x in families) for x in files if x not in covered]
+    if len(lacking) < 5 and len(names) > len(lacking):
+        return "all but " + ", ".join(f"`{file}`" for file in lacking)
+    return ", ".join(names)
+
+
+def reference_flags(_, everywhere: bool = False) -> str:
+    """Every flag of every file: meaning, defaults, and the files that have it."""
+    names = files_of_algos()
+    flags, values = {}, {}
+    for file in names:
+        for flag, found in fields(file).items():
+            flags.setdefault(flag, {})[file] = found
+        for flag, found in choices(file).items():
+            values[flag] = [*dict.fromkeys(values.get(flag, []) + found)]
+    rows = []
+    for flag, by_file in sorted(flags.items()):
+        if (len(by_file) == len(names)) != everywhere:
+            continue
+        texts = [re.sub(r"^[A-Z]\w*: ", "", text) for _, text in by_file.values()]
+        text = max(dict.fromkeys(texts), key=texts.count).replace("|", "\\|")
+        if flag in values:
+            text += ": " + ", ".join(f"`{value}`" for value in values[flag])
+        defaults = {}
+        for file, (default, _) in by_file.items():
+            defaults.setdefault(default, []).append(file)
+        if flag == "--exp-name":
+            defaults = {"the file's name": []}
+        usual, *others = sorted(defaults, key=lambda x: -len(defaults[x]))
+        default = f"`{usual}`" + "".join(
+            f"; `{other}` in {listed(defaults[other])}" for other in others
+        )
+        cells = [f"`{flag}`", text, default]
+        rows.append(cells if everywhere else [*cells, listed([*by_file])])
+    head = ["flag", "meaning", "default"]
+    return table(head if everywhere else [*head, "files"], rows, 4)
+
+
+def reference_common_flags(_) -> str:
+    return reference_flags(_, everywhere=True)
+
+
+def reference_metrics(text: str) -> str:
+    """Every key that a file of algos/ logs, with the files that log it. Meanings and usual values stay as they are."""
+    names = files_of_algos()
+    logged = {}
+    for file in names:
+        for node in ast.walk(ast.parse((ROOT / f"algos/{file}.py").read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                if re.fullmatch(r"(charts|losses|eval)/\w+", node.value):
+                    logged.setdefault(node.value, []).append(file)
+    words = {}
+    for line in text.splitlines()[2:]:
+        metric, meaning, usual, _ = (cell.strip() for cell in line.strip("|").split(" | "))
+        words[metric.strip("` ")] = meaning, usual
+    rows = []
+    for metric in sorted(logged):
+        if metric not in words:
+            raise SystemExit(
+                f"docs/reference.md: {metric} has no row in the table of metrics; add it"
+            )
+        files = [*dict.fromkeys(logged[metric])]
+        rows.append([f"`{metric}`", *words[metric], listed(files)])
+    return table(["metric", "meaning", "usual values", "files"], rows, 4)
+
+
 def ppo_metrics(text: str) -> str:
     """The table as it is, with new ranges in its last two columns."""
     values = {}
@@ -750,6 +1034,9 @@ PARTS += (a2c_results, a2c_flags, ppo_atari_results, ppo_pixels_results, ppo_ata
 PARTS += (trpo_results, trpo_flags, rpo_results, rpo_flags, curiosity_results, curiosity_flags)
 PARTS += (augmentation_results, augmentation_flags)
 PARTS += (choose_minutes, cleanrl_settings, study_scores, study_comparison)
+PARTS += (rpo_settings, trust_region_scores, penalty_updates, arm_results, augmentation_scores)
+PARTS += (gpu_speed, scaling_speed, ppo_updates)
+PARTS += (reference_common_flags, reference_flags, reference_metrics)
 GENERATED = {part.__name__: part for part in PARTS}
 
 

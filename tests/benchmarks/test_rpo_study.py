@@ -107,7 +107,7 @@ def test_over_time(tmp_path):
     rpo_study.draw_over_time(rows, tmp_path / "figure.png")
     returns, entropies = plt.gcf().axes
     assert [len(axis.lines) for axis in (returns, entropies)] == [3, 3]  # two seeds and their mean
-    assert returns.lines[-1].get_label() == "RPO, mistaken, 0"
+    assert returns.lines[-1].get_label() == "RPO; 0; as termination"
     assert list(returns.lines[-1].get_ydata()[[0, -1]]) == [0, -1000]
     assert list(entropies.lines[-1].get_ydata()[[0, -1]]) == [1.5, 2.5]
     assert (tmp_path / "figure.png").stat().st_size > 10_000

@@ -106,7 +106,7 @@ def test_policies_of_other_files_in_own_python(name, tmp_path):
         agent = file.Agent(env.observation_space.shape[0], env.action_space, args, *extra)
     saved = {"env_id": env_id, "args": vars(args), "agent": agent.state_dict()}
     torch.save(saved, tmp_path / "checkpoint.pt")
-    first, second = re.findall(
+    first, second, *_ = re.findall(
         r"```python\n(.*?)```", (ROOT / "docs/runs.md").read_text(), re.DOTALL
     )
     first = first.replace("ppo_continuous", name).replace("runs/RUN", str(tmp_path))
@@ -116,6 +116,22 @@ def test_policies_of_other_files_in_own_python(name, tmp_path):
     found = {}
     exec("\n".join([*first.splitlines()[:-2], *lines.splitlines()[1:]]), found)
     assert found["env"].action_space.contains(found["action"])
+
+
+def test_exported_policy(run, tmp_path, monkeypatch):
+    """The third and fourth block of docs/runs.md. Would break: an export that loses the normalisation or the bounds, or
+    that takes one number of observations only."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/runs.md").read_text(), re.DOTALL)
+    load_agent, _, export, use, _ = blocks
+    monkeypatch.chdir(tmp_path)
+    found = {}
+    exec(load_agent.replace("runs/RUN", str(run)) + export, found)
+    exec(use, found)
+    agent = found["agent"]
+    obs = torch.tensor([[1.0, 0.0, 0.0], [-1.0, 0.5, 8.0], [0.0, 1.0, -8.0]])
+    right = agent.actor_mean(agent.normalize(obs)).clamp(-2, 2)
+    assert found["action"].shape == (1, 1)
+    assert torch.allclose(found["policy"](obs), right, atol=1e-6)
 
 
 def printed(capsys) -> list[float]:

@@ -1,6 +1,6 @@
 """Questions 1 to 4 and 6 to 13 of benchmarks/studies/rpo/predictions.md, from their runs: Markdown tables and figures.
 
-    python benchmarks/studies/rpo/analyse.py FILE.csv ...       # which files: docs/rpo.md's last section
+    python benchmarks/studies/rpo/analyse.py FILE.csv ...       # which files: docs/rpo-more.md's last section
 
 Each cell of setting x algorithm x time limit x entropy bonus on Pendulum-v1 is one experiment. Runs of one seed are
 paired, p is of the exact sign-flip test, corrected by Holm's method over the comparisons of a question in one setting.
@@ -47,6 +47,7 @@ ALGORITHMS = {  # title, file, what its grid adds to the name
 }
 BONUSES = ("0", "0.01", "0.05")
 LIMITS = {"right": "", "mistaken": "-no-bootstrap-truncation"}
+LIMIT_WORDS = {"right": "bootstrapped", "mistaken": "as termination"}  # how a figure says it
 WALKERS = {  # trained by scripts/rpo.sh, disturbed by walk.py
     "RPO": "rpo_continuous-robust",
     "PPO": "ppo_continuous-robust",
@@ -343,16 +344,16 @@ def draw(rows, file: Path) -> None:
                 axis.plot(
                     [x - 0.11, x + 0.11], [mean] * 2, lw=2.5, color=COLOURS[algorithm], label=label
                 )
-        where = {"paper": "the paper's settings", "defaults": "our defaults"}[setting]
-        axis.set_title(f"time limit {limit}, {where}", fontsize=10)
+        where = {"paper": "the paper's settings", "defaults": "plainrl's defaults"}[setting]
+        axis.set_title(f"truncation {LIMIT_WORDS[limit]}, {where}", fontsize=9)
         axis.set_xticks(range(len(BONUSES)), BONUSES)
         axis.set_xlim(-0.5, len(BONUSES) - 0.5)
         axis.grid(axis="y", alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
     for axis in axes[-1]:
-        axis.set_xlabel("weight of the entropy bonus")
+        axis.set_xlabel("entropy coefficient")
     for row in axes:
-        row[0].set_ylabel("return, evaluation")
+        row[0].set_ylabel("evaluation return")
     axes[0][0].legend(frameon=False, loc="lower left")
     figure.savefig(file, dpi=200)
 
@@ -363,7 +364,7 @@ def draw_over_time(rows, file: Path) -> None:
     import matplotlib.pyplot as plt
 
     returns, entropies = curves_of(rows, CURVE), curves_of(rows, ENTROPY)
-    figure, axes = plt.subplots(1, 2, figsize=(7, 2.9), layout="constrained")
+    figure, axes = plt.subplots(1, 2, figsize=(7, 3.1), layout="constrained")
     shown = [("ppo", "right", "0.01"), *(("ppo", "mistaken", bonus) for bonus in BONUSES)]
     shown += [("fixed", "mistaken", "0"), ("rpo", "mistaken", "0")]
     for algorithm, limit, bonus in shown:
@@ -372,7 +373,8 @@ def draw_over_time(rows, file: Path) -> None:
             continue  # no curve, only the last entropy
         colours = {"ppo": SHADES[BONUSES.index(bonus)], "fixed": "#009E73", "rpo": COLOURS["rpo"]}
         look = {"color": colours[algorithm], "ls": "-" if limit == "mistaken" else "--"}
-        label = ", ".join([ALGORITHMS[algorithm][0], limit, bonus])
+        fixed = "PPO, standard deviation 1" if algorithm == "fixed" else ALGORITHMS[algorithm][0]
+        label = f"{fixed}; {bonus}; {LIMIT_WORDS[limit]}"
         for axis, curves in zip(axes, (returns, entropies)):
             seeds = [np.array(points).T for points in curves[key].values()]
             steps = np.linspace(
@@ -382,21 +384,21 @@ def draw_over_time(rows, file: Path) -> None:
                 axis.plot(*one, lw=0.5, alpha=0.25, **look)
             mean = np.mean([np.interp(steps, *one) for one in seeds], axis=0)
             axis.plot(steps, mean, lw=2, label=label, **look)
-    for axis, title in zip(axes, ("training return, the paper's settings", "entropy (nats)")):
+    for axis, title in zip(axes, ("training return", "entropy of the policy (nats)")):
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("thousand steps")
         axis.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:.0f}")
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
     lines = axes[0].get_legend_handles_labels()
-    place = {"loc": "outside lower center", "ncols": 3}
     figure.legend(
         *lines,
-        title="algorithm, time limit, bonus",
+        title="algorithm; entropy coefficient; truncation",
         frameon=False,
         fontsize=8,
         title_fontsize=8,
-        **place,
+        loc="outside lower center",
+        ncols=2,
     )
     figure.savefig(file, dpi=200)
 
