@@ -1,4 +1,6 @@
-"""The figures of README and of the PPO page, from the CSV files in benchmarks/: python benchmarks/make_figures.py
+"""The figures of README, of the PPO page and of the debugging pages, from the CSV files in benchmarks/:
+
+    python benchmarks/make_figures.py
 
 Each is written as PNG and as SVG. One colour means one implementation, on every page.
 """
@@ -139,7 +141,139 @@ def draw_learning_curves() -> None:
     save(figure, "ppo_curves")
 
 
+WRONG = "#CC3311"
+AGAIN = "#EE7733"  # a second mistake in the same panel
+RIGHT = "0.6"
+NAMES = {
+    "charts/episodic_return": "training return",
+    "losses/entropy": "entropy",
+    "losses/approx_kl": "approx_kl",
+    "losses/clipfrac": "clipfrac",
+    "losses/explained_variance": "explained_variance",
+    "losses/value_loss": "value_loss",
+}
+LOGS = {  # figure: CSV file, right run, runs with a mistake or a wrong flag, and three metrics
+    "log_still": (
+        "ablations/results/symptoms_log.csv",
+        "ppo_continuous-as-it-is",
+        {
+            "ppo_continuous-few-updates": "1 gradient step per rollout",
+            "ppo_continuous-small-learning-rate": "learning rate 2.5e-5",
+        },
+        ["charts/episodic_return", "losses/entropy", "losses/approx_kl"],
+    ),
+    "log_far": (
+        "ablations/results/symptoms_log.csv",
+        "ppo_continuous-as-it-is",
+        {
+            "ppo_continuous-no-clip": "no clip",
+            "ppo_continuous-large-learning-rate": "learning rate 0.01",
+        },
+        ["charts/episodic_return", "losses/approx_kl", "losses/clipfrac"],
+    ),
+    "log_entropy": (
+        "ablations/results/symptoms_log.csv",
+        "ppo_continuous-as-it-is",
+        {"ppo_continuous-large-bonus": "entropy coefficient 0.05"},
+        ["charts/episodic_return", "losses/entropy", "losses/approx_kl"],
+    ),
+    "log_critic": (
+        "pitfalls/results/pitfalls.csv",
+        "ppo",
+        {"done_reset": "done cleared", "slow_critic": "critic's learning rate 1e-5"},
+        ["charts/episodic_return", "losses/explained_variance", "losses/value_loss"],
+    ),
+}
+LOGARITHMIC = ("losses/approx_kl", "losses/value_loss")
+
+
+def draw_log(axis, curves: dict, exp_name: str, metric: str, color: str) -> None:
+    ((steps, values),) = (zip(*points) for points in curves[metric][exp_name].values())
+    axis.plot([step / 1000 for step in steps], values, color=color, lw=1.4)
+    axis.set_title(NAMES[metric], loc="left")
+    axis.set_xlim(left=0)
+    if metric in LOGARITHMIC:
+        axis.set_yscale("log")
+
+
+def read_logs(file: str) -> dict:
+    """metric -> exp_name -> seed -> [(step, value), ...]"""
+    rows = results.read_csv(ROOT / "benchmarks/studies" / file)
+    return {
+        metric: {name: seeds for (_, name), seeds in results.curves_of(rows, metric).items()}
+        for metric in NAMES
+    }
+
+
+def draw_logs() -> None:
+    """A healthy log of PPO, and logs of runs that are not."""
+    figure, axes = plt.subplots(2, 3, figsize=(6.6, 3.7))
+    curves = read_logs("ablations/results/symptoms_log.csv")
+    for axis, metric in zip(axes.flat, NAMES):
+        draw_log(axis, curves, "ppo_continuous-as-it-is", metric, COLORS["plainrl"])
+    for axis in axes[1]:
+        axis.set_xlabel("thousand steps")
+    figure.tight_layout()
+    save(figure, "log_healthy")
+    for name, (file, right, wrong, metrics) in LOGS.items():
+        curves = read_logs(file)
+        figure, axes = plt.subplots(1, 3, figsize=(6.6, 2.3))
+        for axis, metric in zip(axes, metrics):
+            draw_log(axis, curves, right, metric, RIGHT)
+            for exp_name, color in zip(wrong, (WRONG, AGAIN)):
+                draw_log(axis, curves, exp_name, metric, color)
+            axis.set_xlabel("thousand steps")
+        labels = ["healthy", *wrong.values()]
+        colors = (RIGHT, WRONG, AGAIN)[: len(labels)]
+        lines = [Line2D([], [], color=color, lw=2) for color in colors]
+        figure.legend(lines, labels, loc="upper center", ncols=3, frameon=False)
+        figure.tight_layout(rect=(0, 0, 1, 0.9))
+        save(figure, name)
+
+
+PITFALLS = {  # of scripts/pitfalls.sh: title, and the experiment without the mistake
+    "ratio_matrix": ("(n,) minus (n, 1)", "ppo-mb16"),
+    "other_sample": ("log-prob of another sample", "ppo"),
+    "gae_unmasked": ("GAE without its mask", "ppo"),
+    "done_late": ("done one step late", "ppo"),
+    "done_reset": ("done cleared", "ppo"),
+    "autoreset_trained": ("autoreset steps trained on", "ppo"),
+    "slow_critic": ("critic's learning rate 1e-5", "ppo"),
+    "clipped_return": ("value clipped around return", "ppo-clip-vloss"),
+    "one_seed": ("one seed for all", "ppo"),
+    "one_epsilon": ("one draw of epsilon", "dqn"),
+    "target_at_ends": ("target never updated", "dqn"),
+}
+
+
+def draw_pitfalls() -> None:
+    """Training returns on CartPole-v1, right and with a mistake, a line for each run."""
+    rows = results.read_csv(ROOT / "benchmarks/studies/pitfalls/results/pitfalls.csv")
+    curves = results.curves_of(rows, "charts/episodic_return")
+    figure, axes = plt.subplots(4, 3, figsize=(6.6, 7), sharey=True)
+    for axis, (name, (title, right)) in zip(axes.flat, PITFALLS.items()):
+        for exp_name, color in ((right, RIGHT), (name, WRONG)):
+            for points in curves["CartPole-v1", exp_name].values():
+                steps, returns = zip(*points)
+                axis.plot([step / 1000 for step in steps], returns, color=color, lw=1.1)
+        axis.set_title(title, loc="left", fontsize=8.5)
+        axis.set_xlim(0, 30 if right == "dqn" else 100)
+        axis.set_ylim(0, 510)
+    for axis in axes.flat[len(PITFALLS) :]:
+        axis.axis("off")
+    lines = [Line2D([], [], color=color, lw=2) for color in (RIGHT, WRONG)]
+    axes.flat[-1].legend(lines, ["right", "with the mistake"], loc="center", frameon=False)
+    for axis in axes[:, 0]:
+        axis.set_ylabel("training return")
+    for axis in axes.flat[len(PITFALLS) - 3 : len(PITFALLS)]:
+        axis.set_xlabel("thousand steps")
+    figure.tight_layout()
+    save(figure, "pitfalls")
+
+
 if __name__ == "__main__":
     plt.rcParams.update(STYLE)
     draw_time_to_threshold()
     draw_learning_curves()
+    draw_logs()
+    draw_pitfalls()

@@ -267,6 +267,177 @@ def ppo_mistakes(_) -> str:
     return table(["change", "flags", "mean", "worst and best run"], rows, 2)
 
 
+def log_table(_) -> str:
+    """What the log of PPO shows when one flag is far off, from the best evaluation to the worst."""
+    changes = {
+        "as-it-is": "none",
+        "raw-observations": "`--no-norm-obs`",
+        "large-learning-rate": "`--learning-rate 0.01`",
+        "no-clip": "`--clip-coef 10`",
+        "raw-rewards": "`--no-norm-reward`",
+        "narrow-start": "`--init-std 0.02`",
+        "short-sight": "`--gamma 0.5`",
+        "few-updates": "`--num-minibatches 1 --update-epochs 1`",
+        "small-learning-rate": "`--learning-rate 2.5e-5`",
+        "limit-as-end": "`--no-bootstrap-truncation`",
+        "large-bonus": "`--ent-coef 0.05`",
+    }
+    metrics = ["entropy", "approx_kl", "explained_variance", "value_loss"]
+    values = {}
+    for row in read("results/symptoms.csv"):
+        key = row["exp_name"].removeprefix("ppo_continuous-"), row["metric"]
+        values.setdefault(key, []).append(float(row["value"]))
+    rows = []
+    for case, words in changes.items():
+        scores = values[case, "eval_return_mean"]
+        cells = [words, number(sum(scores) / len(scores))]
+        for metric in metrics:
+            low, high = (
+                f"{value:.2g}" for value in sorted(values[case, metric])[:: len(scores) - 1]
+            )
+            cells.append(low if low == high else f"{low} to {high}")
+        rows.append((sum(scores), cells))
+    rows = [cells for _, cells in sorted(rows, key=lambda row: -row[0])]
+    return table(["flag", "return", *(f"`{metric}`" for metric in metrics)], rows, 1)
+
+
+CART, ENDS = "pitfalls.csv", "#done-is-stored-late-or-cleared-first"
+PITFALLS = [  # title, link, CSV file, experiments without and with the mistake, check of the probe
+    (
+        "truncation treated as termination",
+        "#truncation-is-treated-as-termination",
+        "rpo_study_defaults.csv",
+        ("ppo_continuous-defaults", "ppo_continuous-defaults-no-bootstrap-truncation"),
+        "`gae-inputs`",
+    ),
+    (
+        "autoreset steps trained on",
+        "#autoreset-steps-are-trained-on",
+        CART,
+        ("ppo", "autoreset_trained"),
+        "`reset-rows`",
+    ),
+    (
+        "GAE without its mask",
+        "#gae-runs-on-into-the-next-episode",
+        CART,
+        ("ppo", "gae_unmasked"),
+        "`gae`",
+    ),
+    ("`done` one step late", ENDS, CART, ("ppo", "done_late"), "`gae-inputs`"),
+    ("`done` cleared first", ENDS, CART, ("ppo", "done_reset"), "`gae-inputs`"),
+    (
+        "(n,) minus (n, 1)",
+        "#n-minus-n-1-is-n-n",
+        CART,
+        ("ppo-mb16", "ratio_matrix"),
+        "`rows-are-independent`",
+    ),
+    (
+        "log-probability of another sample",
+        "#the-ratio-does-not-start-at-1",
+        CART,
+        ("ppo", "other_sample"),
+        "`first-ratio`",
+    ),
+    (
+        "value clipped around the return",
+        "#the-value-is-clipped-around-the-return",
+        CART,
+        ("ppo-clip-vloss", "clipped_return"),
+        "`value-loss`",
+    ),
+    (
+        "entropy without the squash correction",
+        "#the-entropy-of-a-squashed-action",
+        "ablations.csv",
+        ("ppo_squashed-short-ent-coef=0.05", "uncorrected_squash-short-ent-coef=0.05"),
+        "",
+    ),
+    (
+        "5 gradient steps, not 160",
+        "#too-few-updates",
+        "ablations.csv",
+        ("ppo_continuous-short", "ppo_continuous-one-batch"),
+        "",
+    ),
+    (
+        "critic with a learning rate of 1e-5",
+        "#a-critic-that-learns-too-slowly",
+        CART,
+        ("ppo", "slow_critic"),
+        "(`annealing`)",
+    ),
+    (
+        "wrapper in the evaluation only",
+        "#a-wrapper-in-training-or-evaluation-only",
+        CART,
+        ("ppo", "reordered_evaluation"),
+        "`wrappers-reach-training`",
+    ),
+    (
+        "evaluation with fresh statistics",
+        "#an-evaluation-with-fresh-statistics",
+        CART,
+        ("ppo", "fresh_statistics"),
+        "(`evaluation-returns`)",
+    ),
+    (
+        "one seed for all environments",
+        "#all-environments-have-one-seed",
+        CART,
+        ("ppo", "one_seed"),
+        "`seeds`",
+    ),
+    (
+        "reset before each rollout",
+        "#all-environments-are-reset-before-each-rollout",
+        "ablations.csv",
+        ("ppo_continuous-short", "reset_rollouts-short"),
+        "`no-resets-between-rollouts`",
+    ),
+    (
+        "one draw of epsilon",
+        "#one-draw-of-epsilon-for-all-environments",
+        CART,
+        ("dqn", "one_epsilon"),
+        "`exploration`",
+    ),
+    (
+        "target network never updated",
+        "#a-target-network-that-is-never-updated",
+        CART,
+        ("dqn", "target_at_ends"),
+        "`target-network`",
+    ),
+]
+OF_THE_EVALUATION = ("reordered_evaluation", "fresh_statistics")  # training is right
+
+
+def pitfalls_costs(_) -> str:
+    """What each mistake costs. On CartPole-v1 that is the training return over the whole run."""
+    rows = []
+    for words, link, file, names, check in PITFALLS:
+        in_training = file == CART and names[1] not in OF_THE_EVALUATION
+        metric = "charts/episodic_return" if in_training else "eval_return_mean"
+        cells = [f"[{words}]({link})"]
+        found = [row for row in read(f"results/{file}") if row["metric"] == metric]
+        for name in names:
+            runs = {}
+            for row in found:
+                if row["exp_name"] == name:
+                    runs.setdefault(row["seed"], []).append(float(row["value"]))
+            scores = [sum(values) / len(values) for values in runs.values()]
+            low, high = number(min(scores)), number(max(scores))
+            spread = "" if low == high else f" ({low} to {high})"
+            cells.append(number(sum(scores) / len(scores)) + spread)
+        task = "CartPole-v1" if file == CART else "Pendulum-v1"
+        rows.append([*cells, f"{task}, {'training' if in_training else 'evaluation'}", check])
+    head = ["mistake", "right", "with the mistake", "return in", "check"]
+    text = table(head, rows, 1)
+    return text.replace("| --: | --: | --: | --: |", "| --: | --: | --- | --- |")  # two numbers
+
+
 def difference(scores: str, env_id: str, exp_name: str, against: str) -> str:
     """The difference of two means over runs with the same seeds, and its interval."""
     for row in read(f"curves/{scores}_comparisons.csv"):
@@ -856,6 +1027,7 @@ METRIC_NAMES = (
     "losses/explained_variance",
 )
 PARTS = (readme_results, ppo_results, ppo_mistakes, ppo_flags, ppo_metrics, sac_flags, td3_flags)
+PARTS += (log_table, pitfalls_costs)
 PARTS += (off_policy_results, off_policy_speed)
 PARTS += (dqn_results, dqn_atari_results, dqn_flags, reinforce_results, reinforce_flags)
 PARTS += (a2c_results, a2c_flags, ppo_atari_results, ppo_pixels_results, ppo_atari_flags)

@@ -11,7 +11,7 @@ flags="--total-timesteps ${STEPS:-400000} --device ${DEVICE:-auto}"
 
 ablations() {
   for name in reset_rollouts unshuffled uncorrected_squash; do
-    bash scripts/patched.sh "$name" "$runs/patched"
+    python scripts/plainrl_tools/edits.py "$name" "$runs/patched"
   done
   local run="--env-ids Pendulum-v1 --seeds ${SEEDS:-1-8}" long="--num-envs 8 --num-steps 256"
   local reset="--scripts '$runs/patched/reset_rollouts.py'"

@@ -34,7 +34,7 @@ published() {
 mistakes() {
   local copies=""
   for name in done_cleared clip_around_return no_frame_skip; do
-    bash scripts/patched.sh "$name" "$runs/mistakes" # the experiment has the name of the copy
+    python scripts/plainrl_tools/edits.py "$name" "$runs/mistakes" # the experiment has the name of the copy
     copies="$copies '$runs/mistakes/$name.py'"
   done
   echo "--scripts algos/ppo_atari.py $copies --env-ids PongNoFrameskip-v4 --seeds ${SEEDS:-1-3}" \

@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 runs="${RUNS:-runs}" flags="--total-timesteps ${STEPS:-1000000}"
-bash scripts/patched.sh drac_held_scale "$runs/patched"
+python scripts/plainrl_tools/edits.py drac_held_scale "$runs/patched"
 
 files() {
   local four="algos/ppo_continuous.py algos/rpo_continuous.py algos/ppo_rad.py algos/ppo_drac.py"

@@ -14,7 +14,7 @@ both="algos/ppo_rnd.py algos/ppo_icm.py"
 
 patched() { # the patched copies of these names, as files for --scripts
   for name in "$@"; do
-    bash scripts/patched.sh "$name" "$runs/mistakes"
+    python scripts/plainrl_tools/edits.py "$name" "$runs/mistakes"
     printf "'%s' " "$runs/mistakes/$name.py"
   done
 }

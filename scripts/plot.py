@@ -17,10 +17,10 @@ time is measured. Figures call an experiment by its name in --labels, or in labe
 folder above curves/.
 
 A set is incomplete in four cases: a run has no summary.json for its last arguments; a run that a sweep declared
-(sweep.json) is missing; two exp_names of an environment have different seeds; a score is not finite. From run folders,
-only the complete environments are drawn, the others are listed, and the exit status is 1. A CSV file or an --export is
-refused as a whole. --allow-incomplete draws everything and marks it. Runs that differ in flags become separate
-experiments, named by these flags. If a seed has several runs, --duplicates chooses one.
+(sweep.json) is missing; a score is not finite; in a CSV file or an --export, two exp_names of an environment have
+different seeds. From run folders, only the complete environments are drawn, the others are listed, and the exit status
+is 1. A CSV file or an --export is refused as a whole. --allow-incomplete draws everything and marks it. Runs that
+differ in flags become separate experiments, named by these flags. If a seed has several runs, --duplicates chooses one.
 """
 
 import csv
@@ -620,7 +620,10 @@ def main(options: Options) -> None:
     ready, failed, given = [], False, options
     for file, rows, left_out in sets:
         rows, score = results.select(file.stem, rows, options, left_out)
-        rows, missing, refused = results.refuse(file.stem, rows, score, left_out, options)
+        published = file in [path.resolve() for path in files] or options.export is not None
+        rows, missing, refused = results.refuse(
+            file.stem, rows, score, left_out, options, equal_seeds=published
+        )
         if rows:
             check_set(file.stem, rows, options)
         ready.append((file, rows, score, missing))

@@ -69,12 +69,12 @@ wide() { # a normal policy with the initial standard deviation of a Laplace poli
   echo "$ppo $pendulum --tag paper-wide --grid bootstrap-truncation=False -- $flags"
 }
 fixed() {
-  bash scripts/patched.sh fixed_scale "$runs/patched"
+  python scripts/plainrl_tools/edits.py fixed_scale "$runs/patched"
   echo "--scripts '$runs/patched/fixed_scale.py' $pendulum --tag paper $limits -- $(steps 500000) $paper"
 }
 robust() { # the defaults on BipedalWalker, whose agents benchmarks/studies/rpo/walk.py then disturbs
-  bash scripts/patched.sh noisy_actions "$runs/patched"
-  bash scripts/patched.sh fixed_scale "$runs/patched"
+  python scripts/plainrl_tools/edits.py noisy_actions "$runs/patched"
+  python scripts/plainrl_tools/edits.py fixed_scale "$runs/patched"
   local cell="--env-ids BipedalWalker-v3 --seeds ${SEEDS:-1-10} --tag robust"
   local flags="$(steps 1000000) --device ${DEVICE:-auto}"
   echo "$both $cell -- $flags"
@@ -91,7 +91,7 @@ tasks() {
   echo "$ppo $walker --tag paper --grid ent-coef=0.01 -- $(steps 1000000) $paper"
   echo "$both $tasks --tag published -- $(steps 1000000) $published"
   echo "$ppo $tasks --tag published --grid ent-coef=0.01 -- $(steps 1000000) $published"
-  bash scripts/patched.sh fixed_scale "$runs/patched"
+  python scripts/plainrl_tools/edits.py fixed_scale "$runs/patched"
   local fixed_wide="--scripts '$runs/patched/fixed_scale.py' --env-ids HopperStand-v1 --seeds ${SEEDS:-1-5} --tag published-wide"
   # 9 nats, the final entropy of RPO on this task
   echo "$fixed_wide -- $(steps 1000000) ${published/--init-std 1 /--init-std 2.3 }"

@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 runs="${RUNS:-runs}"
-bash scripts/patched.sh fixed_scale "$runs/notes"
+python scripts/plainrl_tools/edits.py fixed_scale "$runs/notes"
 
 files="algos/ppo_continuous.py algos/ppo_penalty.py algos/trpo_continuous.py"
 rollout="--num-envs 10 --num-steps 201"

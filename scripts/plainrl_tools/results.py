@@ -373,11 +373,13 @@ def finals_of(rows: list[Row], metric: str) -> dict[tuple[str, str], dict[int, f
     return finals
 
 
-def problems(rows: list[Row], score: str, curve: str = CURVE) -> list[tuple[str, str]]:
+def problems(
+    rows: list[Row], score: str, curve: str = CURVE, equal_seeds: bool = True
+) -> list[tuple[str, str]]:
     """Return (env_id, message) for everything that is missing from a set.
 
-    A run that has not finished is missing. So is a finite score, or a learning curve of the metric `curve`, for a seed
-    that another experiment in the same environment has.
+    A run that has not finished is missing. So is a finite score, or a learning curve of the metric `curve`, of a run.
+    With equal_seeds the same holds for a seed that another experiment in the same environment has.
     """
     seeds, found = defaultdict(set), []
     unfinished = defaultdict(set)
@@ -387,13 +389,14 @@ def problems(rows: list[Row], score: str, curve: str = CURVE) -> list[tuple[str,
             why = WHY.get(row.value, WHY[UNFINISHED])
             found.append((row.env_id, f"{row.exp_name} on {row.env_id} with seed {row.seed} {why}"))
         else:
-            seeds[row.env_id].add(row.seed)
+            seeds[row.env_id, "" if equal_seeds else row.exp_name].add(row.seed)
     for metric in (score, curve):
         finals = finals_of(rows, metric)
         for env_id, name in sorted({(row.env_id, row.exp_name) for row in rows}):
             values = finals.get((env_id, name), {})
             finite = {seed for seed, value in values.items() if math.isfinite(value)}
-            absent = sorted(seeds[env_id] - finite - unfinished[env_id, name])
+            expected = seeds[env_id, "" if equal_seeds else name]
+            absent = sorted(expected - finite - unfinished[env_id, name])
             drawn = metric == score or any(env == env_id for env, _ in finals)
             if absent and drawn:
                 listing = " ".join(map(str, absent))
@@ -426,12 +429,12 @@ def select(name: str, rows: list[Row], options, left_out=()) -> tuple[list[Row],
     return rows, score
 
 
-def refuse(name: str, rows: list[Row], score: str, left_out: list[str], options):
+def refuse(name: str, rows: list[Row], score: str, left_out: list[str], options, equal_seeds: bool):
     """Return the rows that may be drawn, what is missing from them, and whether some rows were refused.
 
-    Everything that is refused is printed with its reason.
+    Everything that is refused is printed with its reason. With equal_seeds, experiments of different seeds are refused.
     """
-    found = problems(rows, score, options.metric)
+    found = problems(rows, score, options.metric, equal_seeds)
     missing = [line for _, line in found] if options.allow_incomplete else []
     refused = left_out + [line for _, line in found if not options.allow_incomplete]
     if refused:

@@ -131,22 +131,6 @@ def test_limits_of_contributing():
     assert {name: int(most) for name, most in rows} == readability.LIMITS
 
 
-def test_mistakes_of_the_page():
-    """Would break: a check that docs/not-learning.md names for a mistake and by which no mutant is found."""
-    page = (
-        (ROOT / "docs/not-learning.md").read_text().partition("## Mistakes that raise no error")[2]
-    )
-    named = re.findall(r"^\| .* \| `([\w-]+)` \|$", page, re.M)
-    mutants = (ROOT / "tests/probe/mutants.txt").read_text()
-    found = dict(re.findall(r"^# ([\w-]+, \w+): ([\w-]+) \(", mutants, re.M))
-    rows = "ratio-matrix gae-no-mask done-late timeout-terminal next-episode-obs reset-rows-trained"
-    rows = f"{rows} vclip-target critic-lr reset-every-rollout no-shuffle rms-in-eval vector-dqn-one-draw"
-    rows = f"{rows} vector-dqn-target-at-episode-ends ppo-atari-no-frame-skip pickled".split()
-    asks = ("critic-lr", "no-shuffle")
-    kinds = [f"{row}, {'differs' if row in asks else 'broken'}" for row in rows]
-    assert named == [found[kind] for kind in kinds]
-
-
 @pytest.mark.parametrize(
     "line",
     ["f(x), g(y)", "f(x) if x else g(y)", "x or f(x)", "_ = x or f(x)", "_ = f(x) if x else 0",

@@ -396,7 +396,7 @@ def logged_run(folder: Path, name: str, seed: int, scalars, score: float, traini
 
 def test_symptoms(tmp_path, capsys, monkeypatch):
     """By hand: of values 1 to 8 at steps 10 to 80 the second quarter has 3 and 4. Would break: another window, cases in
-    another order, an incomplete set that is averaged, a published table that its file does not give."""
+    another order, an incomplete set that is averaged."""
     symptoms = load_path(ROOT / "benchmarks/studies/ablations/symptoms.py")
     for case, seed in itertools.product(("good", "poor"), (1, 2)):
         score = seed if case == "good" else -10 * seed
@@ -424,8 +424,36 @@ def test_symptoms(tmp_path, capsys, monkeypatch):
     with pytest.raises(SystemExit):
         symptoms.main(tmp_path)
     assert "ppo_continuous-poor Pendulum-v1 2: more than one run" in capsys.readouterr().err
-    symptoms.main(ROOT / "benchmarks/studies/ablations/results/symptoms.csv")
-    assert capsys.readouterr().out.strip() in (ROOT / "docs/not-learning.md").read_text()
+
+
+def test_run_logs(tmp_path, capsys):
+    """By hand: in two bins values 1 to 8 at steps 10 to 80 have the means 2 and 6 at 20 and 60; the value at step 40 is
+    in the second bin. Would break: a point in another bin, an incomplete set that is exported."""
+    run_logs = load_path(ROOT / "benchmarks/studies/pitfalls/run_logs.py")
+    for seed in (1, 2):
+        points = [(10 * i, i * seed) for i in range(1, 9)]
+        logged_run(tmp_path / "runs", "case", seed, {"losses/entropy": points}, -3.0)
+    for summary in (tmp_path / "runs").rglob("summary.json"):
+        content = json.loads(summary.read_text()) | {"eval_return_std": 0.5}
+        summary.write_text(json.dumps(content))
+        (summary.parent / "config.json").write_text(json.dumps(content))  # as a run has it
+    options = run_logs.Options(tmp_path / "runs", tmp_path / "out.csv", bins=2)
+    run_logs.main(options)
+    rows = run_logs.results.read_csv(tmp_path / "out.csv")
+    entropy = [(row.seed, row.step, row.value) for row in rows if row.metric == "losses/entropy"]
+    assert entropy == [(1, 20, 2.0), (1, 60, 6.0), (2, 20, 4.0), (2, 60, 12.0)]
+    scores = [(row.metric, row.value) for row in rows if row.metric.startswith("eval")]
+    assert scores == 2 * [("eval_return_mean", -3.0), ("eval_return_std", 0.5)]
+    (tmp_path / "runs" / "Pendulum-v1__case__2__0" / "summary.json").unlink()
+    with pytest.raises(SystemExit):
+        run_logs.main(options)
+    assert "case, seed 2" in capsys.readouterr().err
+    options.stopped = True
+    run_logs.main(options)
+    rows = run_logs.results.read_csv(tmp_path / "out.csv")
+    entropy = [row.value for row in rows if row.metric == "losses/entropy"]
+    scores = [row.seed for row in rows if row.metric == "eval_return_mean"]
+    assert entropy == [2.0, 6.0, 4.0, 12.0] and scores == [1]
 
 
 def test_ablations(tmp_path, capsys, monkeypatch):

@@ -6,10 +6,11 @@ import sys
 import warnings
 from pathlib import Path
 
-import edits
 import probe
 import pytest
-from conftest import EVERY, OFF_POLICY, script
+from conftest import EVERY, OFF_POLICY, ROOT, script
+from plainrl_tools import edits
+from plainrl_tools.common import load
 
 
 def faster(text: str) -> str:
@@ -75,6 +76,34 @@ def test_right_file_passes(name, tmp_path):
 def test_edits_apply():
     """Would break: a mutant or a correct modification that the files have left behind."""
     assert edits.failures() == []
+
+
+PATCHES = [(path, entry) for path in edits.PATCHES for entry in edits.read(path)]
+
+
+@pytest.mark.parametrize(("path", "patch"), PATCHES, ids=[entry["name"] for _, entry in PATCHES])
+def test_changed_file_of_a_study(path, patch, tmp_path):
+    """Would break: a changed file that is the unchanged one or cannot be imported, one that no study runs."""
+    edits.write_patched(patch["name"], tmp_path)
+    copy = tmp_path / f"{patch['name']}.py"
+    assert copy.read_text() != script(patch["file"]).read_text()
+    load(copy).Args()
+    study = ROOT / "scripts" / f"{path.parent.name}.sh"
+    assert re.search(rf"\b{patch['name']}\b", study.read_text())
+
+
+def test_changed_file_that_no_longer_applies(tmp_path, monkeypatch):
+    """Would break: the right file run under the name of a mistake."""
+    text = (
+        script("ppo_atari").read_text().replace('game["frameskip"] = 4', "game.update(frameskip=4)")
+    )
+    (tmp_path / "ppo_atari.py").write_text(text)
+    monkeypatch.setattr(edits, "ALGOS", tmp_path)
+    with pytest.raises(
+        ValueError, match="no_frame_skip of benchmarks/studies/atari/patches.txt does not apply"
+    ):
+        edits.write_patched("no_frame_skip", tmp_path / "copies")
+    assert not (tmp_path / "copies").exists()
 
 
 FILE = """import os

@@ -9,7 +9,6 @@ import sys
 import warnings
 from pathlib import Path
 
-import edits
 import numpy as np
 import probe
 import pytest
@@ -17,6 +16,7 @@ import torch
 import tyro
 from ale_py import AtariVectorEnv
 from conftest import OFF_POLICY, ROOT, command_line, script
+from plainrl_tools import edits
 from plainrl_tools.probing import environments, learned, run
 from plainrl_tools.probing.subject import peak
 

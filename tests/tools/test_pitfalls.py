@@ -4,12 +4,13 @@ reported by the check that the page names."""
 import copy
 import re
 
-import edits
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT
+from conftest import ROOT, script
+from plainrl_tools import edits
+from test_mutations import findings
 
 PAGE = (ROOT / "docs/pitfalls.md").read_text()
 ENTRIES = dict(re.findall(r"^### ([^\n]+)\n(.*?)(?=^##|\Z)", PAGE, re.M | re.DOTALL))
@@ -254,7 +255,7 @@ def test_of_the_page(title):
         execute(check_of(title), names)
 
 
-# The mistakes of an entry: names of tests/mutations/mutants.txt or of benchmarks/patches, or (file, old, new).
+# The mistakes of an entry: names of mutants.txt or of a study's patches.txt, or (file, old, new).
 OF_INFO = 'episodes.extend(zip(episode["r"][done], episode["l"][done]))'
 MEANS = 'episodes.append((episode["r"].mean(), episode["l"].mean()))'
 MISTAKES = {
@@ -314,3 +315,20 @@ def test_named_checks(title):
     known = set(re.findall(r"^\| `([\w-]+)` \|", (ROOT / "docs/probe-checks.md").read_text(), re.M))
     assert {word for word in re.findall(r"`([\w-]+)`", bullet) if word in known} == found
     assert found or bullet.startswith("none")
+
+
+@pytest.mark.mutations
+@pytest.mark.parametrize("mistake", PROBED)
+def test_probe_finds(mistake, tmp_path):
+    """Would break: a patch of the page's runs that is another mistake than the page says."""
+    file = tmp_path / "changed.py"
+    if mistake == OF_INFO:
+        text = script("ppo").read_text()
+        assert text.count(OF_INFO) == 1
+        file.write_text(text.replace(OF_INFO, MEANS))
+    else:
+        edits.write_patched(mistake, tmp_path)
+        file = tmp_path / f"{mistake}.py"
+    check, verdict = PROBED[mistake]
+    result = findings(file, [check])[check]
+    assert result.verdict == verdict, result

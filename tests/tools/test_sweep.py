@@ -345,6 +345,7 @@ printf '%s\\n' "$@" > {folder}/words; cat > {folder}/lines
 DECLARED = [  # a study and its PARTS, runs
     ("ablations", 96),
     ("ablations symptoms", 33),
+    ("pitfalls", 51),
     ("atari", 27),
     ("atari published", 72),
     ("atari mistakes", 12),

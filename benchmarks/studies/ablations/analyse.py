@@ -45,18 +45,18 @@ PLANNED = {  # question -> [(experiment, the one it is compared with)]
 TRAINING = "train_return_last100"
 BASES = ("ppo_continuous-short", "ppo_continuous-long")  # as they are
 LABELS = {  # of the figure
-    "ppo_continuous-short": "PPO as it is",
-    "reset_rollouts-short": "reset before every rollout",
+    "ppo_continuous-short": "PPO, default flags",
+    "reset_rollouts-short": "reset before each rollout",
     "ppo_continuous-long": "rollouts of 256 steps",
-    "reset_rollouts-long": "the same, reset before each",
-    "unshuffled-short": "rows not shuffled",
+    "reset_rollouts-long": "the same, reset before each rollout",
+    "unshuffled-short": "samples not shuffled",
     "ppo_continuous-one-batch": "one batch, 5 updates",
     "ppo_continuous-one-batch-40": "one batch, 40 updates",
     "ppo_squashed-short": "squashed",
-    "ppo_squashed-short-ent-coef=0.01": "squashed, bonus 0.01",
-    "uncorrected_squash-short-ent-coef=0.01": "the same, not corrected",
-    "ppo_squashed-short-ent-coef=0.05": "squashed, bonus 0.05",
-    "uncorrected_squash-short-ent-coef=0.05": "the same, not corrected",
+    "ppo_squashed-short-ent-coef=0.01": "squashed, entropy coefficient 0.01",
+    "uncorrected_squash-short-ent-coef=0.01": "the same, uncorrected",
+    "ppo_squashed-short-ent-coef=0.05": "squashed, entropy coefficient 0.05",
+    "uncorrected_squash-short-ent-coef=0.05": "the same, uncorrected",
 }
 
 

@@ -9,7 +9,7 @@ Every run folder's final agent plays --episodes first episodes of as many Bipeda
 its policy's mode, undisturbed and under one disturbance at a time: Gaussian noise on the action, clipped to the action
 space; Gaussian noise on the standardised observation; a heavier or lighter hull. Each counts as an environment of its
 own in the long CSV that scripts/plot.py reads. A fall is an episode that ends with the hull on the ground. Runs of a
-patched copy of a file (scripts/patched.sh) need --algo-file, the file itself.
+patched copy of a file (scripts/plainrl_tools/edits.py) need --algo-file, the file itself.
 """
 
 from dataclasses import dataclass

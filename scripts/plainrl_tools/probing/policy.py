@@ -133,10 +133,11 @@ def violated(subject: Subject, gamma: float) -> str:
 
         by_reward, by_value = slope(cut, rewards), slope(cut, values)
         before_end, before_end_value = slope(end, rewards), slope(end, values)
-        early = slope(0, rewards)
+        # of results before the truncation: a return over n steps reaches it only from nearby
+        before_cut = [slope(t, rewards)[cut + 1 :, column] for t in range(cut + 1)]
     if by_reward[cut, column] < 0 or before_end[end, column] < 0:
         return "the sign is wrong: a higher reward lowers the result"
-    if peak(early[cut + 1 :, column]) > 1e-6:
+    if max(map(peak, before_cut)) > 1e-6:
         return "rewards of the next episode flow into the result: the mask `(1 - dones)` is missing"
     if peak(before_end_value[end + 1, column]) > 1e-6:
         return "the value after a termination is bootstrapped"

@@ -1,8 +1,10 @@
-"""Read mutants.txt and changes.txt: edits of the files in algos/, each anchored by a function and a short fragment.
+"""Named edits of the files in algos/: mutants, right changes and the changed files of the studies.
 
-    python tests/probe/edits.py [FOLDER]
+Each edit is anchored by a function and a short fragment of its code, so that it survives other changes of the file.
+tests/probe/mutants.txt explains the format.
 
-This command lists the edits that do not apply to the files in algos/, or in another folder. It runs none of them.
+    python scripts/plainrl_tools/edits.py                # list the edits that do not apply
+    python scripts/plainrl_tools/edits.py NAME FOLDER    # write the changed file of a study to FOLDER/NAME.py
 """
 
 import ast
@@ -11,10 +13,11 @@ import sys
 from functools import cache
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-ALGOS = HERE.parents[1] / "algos"
-MUTANTS = HERE / "mutants.txt"
-CHANGES = HERE / "changes.txt"
+ROOT = Path(__file__).resolve().parents[2]
+ALGOS = ROOT / "algos"
+MUTANTS = ROOT / "tests/probe/mutants.txt"
+CHANGES = ROOT / "tests/probe/changes.txt"
+PATCHES = tuple(sorted((ROOT / "benchmarks/studies").glob("*/patches.txt")))
 DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
 FILES = {  # the beginnings of the mutants' names, and the files that they change
     "ddp-atari-": "ppo_atari_ddp",
@@ -38,12 +41,12 @@ FILES = {  # the beginnings of the mutants' names, and the files that they chang
     "pixels-": "ppo_pixels",
     "": "ppo_continuous",
 }
-HEADS = {
-    MUTANTS: re.compile(
+HEADS = (
+    re.compile(
         r"# (?P<name>[\w-]+), (?P<verdict>broken|differs): (?P<check>[\w-]+) \((?P<source>.+?)\): .+"
     ),
-    CHANGES: re.compile(r"# (?P<name>[\w-]+), of: (?P<file>\w+): .+"),
-}
+    re.compile(r"# (?P<name>[\w-]+), of: (?P<file>\w+): .+"),
+)
 
 
 def read(path: Path) -> list[dict]:
@@ -53,7 +56,7 @@ def read(path: Path) -> list[dict]:
     entries = []
     for block in re.split(r"\n(?=# )", path.read_text())[1:]:
         head, *lines = block.rstrip().split("\n")
-        entry = HEADS[path].fullmatch(head).groupdict()
+        entry = next(filter(None, (pattern.fullmatch(head) for pattern in HEADS))).groupdict()
         starts = (file for start, file in FILES.items() if entry["name"].startswith(start))
         entries.append({"file": next(starts), **entry, "edits": read_edits(lines)})
     return entries
@@ -189,17 +192,47 @@ def find_statement(tree: ast.Module, first: int, last: int) -> tuple[int, int]:
 def failures(algos: Path = ALGOS) -> list[str]:
     """A message for each entry whose edits do not apply."""
     lines = []
-    for path in (MUTANTS, CHANGES):
+    for path in (MUTANTS, CHANGES, *PATCHES):
         for entry in read(path):
             file = algos / f"{entry['file']}.py"
             try:
                 apply(file.read_text(), entry["edits"])
             except (OSError, ValueError, SyntaxError) as error:
-                lines.append(f"{path.name}, {entry['name']}, {file.name} {error}")
+                place = path.relative_to(ROOT)
+                lines.append(f"{place}, {entry['name']}, {file.name} {error}")
     return lines
 
 
+def write_patched(name: str, folder: Path) -> None:
+    """Write the changed file of a study to folder/name.py. Raises ValueError if the edit no longer applies."""
+    found = [(path, entry) for path in PATCHES for entry in read(path) if entry["name"] == name]
+    if not found:
+        names = ", ".join(entry["name"] for path in PATCHES for entry in read(path))
+        raise ValueError(f"{name} is not one of {names}")
+    ((path, entry),) = found
+    file = ALGOS / f"{entry['file']}.py"
+    try:
+        text = apply(file.read_text(), entry["edits"])
+    except ValueError as error:
+        message = f"{name} of {path.relative_to(ROOT)} does not apply to the current {file.name}"
+        raise ValueError(f"{message}; update it: {error}") from None
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.py").write_text(text)
+
+
+def main(*arguments: str) -> None:
+    if len(arguments) == 2:
+        try:
+            write_patched(arguments[0], Path(arguments[1]))
+        except ValueError as error:
+            sys.exit(f"edits.py: {error}")
+    elif arguments:
+        sys.exit("edits.py: give NAME and FOLDER, or nothing to list the edits that do not apply")
+    else:
+        found = failures()
+        print(*found, f"{len(found)} edits do not apply", sep="\n")
+        sys.exit(bool(found))
+
+
 if __name__ == "__main__":
-    found = failures(*map(Path, sys.argv[1:2]))
-    print(*found, f"{len(found)} edits do not apply", sep="\n")
-    sys.exit(bool(found))
+    main(*sys.argv[1:])
