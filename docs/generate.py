@@ -4,10 +4,10 @@
     python docs/generate.py --check     # change nothing; exit status 1 if one is out of date
 
 Two things are generated. Text between `<!-- generated: NAME -->` and `<!-- end -->` comes from the function NAME below,
-which reads the CSV files of benchmarks/ or the files of algos/; `tables_of_SET` are the tables that scripts/plot.py
-prints of results/SET.csv. And a link whose text is code and whose target is a
-line of a Python file, such as [`compute_gae`](../../algos/ppo.py#L190), leads to the first line with that code, or to
-the definition of that name.
+which reads the CSV files of benchmarks/ or the files of algos/. Words after the name are its arguments: `flags_of dqn`
+has the flags of dqn.py, `tables_of SET` the tables that scripts/plot.py prints of results/SET.csv. And a link whose
+text is code and whose target is a line of a Python file, such as [`compute_gae`](../../algos/ppo.py#L190), leads to the
+first line with that code, or to the definition of that name.
 
     python docs/generate.py --log runs/RUN_1 runs/RUN_2
 
@@ -28,7 +28,7 @@ from statistics import median
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))  # plot.py and plainrl_tools
-BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- generated: (\w+)([ \w]*) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 CODE_LINK = re.compile(r"\[`([^`\n]+)`\]\(([\w./-]+\.py)#L\d+\)")
 METRICS = ROOT / "benchmarks/studies/continuous/results/ppo_metrics.csv"
 BINS = 50  # of a run's steps, for the ranges of its metrics
@@ -62,6 +62,10 @@ def statistics_of(name: str) -> tuple[list[dict], list[dict], str]:
     pairs = [] if metric == "sps" else compare.comparison_table(rows, metric, options)
     text = compare.tables_text(scores, pairs, metric, [], options)
     return scores, pairs, text.replace(f"{compare.COVERAGE}\n\n", "")  # once a page
+
+
+def tables_of(name: str) -> str:
+    return statistics_of(name)[2]
 
 
 def scores_of(name: str) -> list[dict]:
@@ -444,26 +448,6 @@ def flags_beyond_ppo(*files: str) -> str:
     return table(["flag", "meaning", *[f"`{file}.py`" for file in columns]], rows, 2)
 
 
-def trpo_flags(_) -> str:
-    return flags_beyond_ppo("trpo_continuous", "ppo_penalty")
-
-
-def rpo_flags(_) -> str:
-    return flags_beyond_ppo("rpo_continuous")
-
-
-def curiosity_flags(_) -> str:
-    return flags_beyond_ppo("ppo_rnd", "ppo_icm")
-
-
-def augmentation_flags(_) -> str:
-    return flags_beyond_ppo("ppo_rad", "ppo_drac")
-
-
-def ppo_flags(_) -> str:
-    return flags_of("ppo_continuous", "ppo")
-
-
 def off_policy_results(_) -> str:
     """SAC, TD3 and DDPG on Pendulum-v1, beside PPO after its own number of steps."""
     rows = []
@@ -496,30 +480,6 @@ def off_policy_speed(_) -> str:
         ratio = median(value / baseline for value, baseline in zip(values, peer))
         rows.append([name, ", ".join(f"{value:.0f}" for value in values), f"{ratio:.2f}"])
     return table(["implementation", "steps per second in three rounds", "ratio"], rows, 1)
-
-
-def sac_flags(_) -> str:
-    return flags_of("sac_continuous")
-
-
-def td3_flags(_) -> str:
-    return flags_of("td3_continuous", "ddpg_continuous")
-
-
-def dqn_flags(_) -> str:
-    return flags_of("dqn", "dqn_pixels", "dqn_atari")
-
-
-def reinforce_flags(_) -> str:
-    return flags_of("reinforce")
-
-
-def a2c_flags(_) -> str:
-    return flags_of("a2c_atari")
-
-
-def ppo_atari_flags(_) -> str:
-    return flags_of("ppo_atari", "ppo_pixels")
 
 
 def choose_minutes(_) -> str:
@@ -602,14 +562,6 @@ METRIC_NAMES = (
     "losses/clipfrac",
     "losses/explained_variance",
 )
-PARTS = (readme_results, ppo_results, ppo_mistakes, ppo_flags, ppo_metrics, sac_flags, td3_flags)
-PARTS += (off_policy_results, off_policy_speed)
-PARTS += (dqn_results, dqn_atari_results, dqn_flags, reinforce_results, reinforce_flags)
-PARTS += (a2c_results, a2c_flags, ppo_atari_results, ppo_pixels_results, ppo_atari_flags)
-PARTS += (trpo_results, trpo_flags, rpo_results, rpo_flags, curiosity_results, curiosity_flags)
-PARTS += (augmentation_results, augmentation_flags)
-PARTS += (choose_minutes, cleanrl_settings, study_scores, study_comparison)
-GENERATED = {part.__name__: part for part in PARTS}
 
 
 def line_of(code: str, path: str) -> int | None:
@@ -639,13 +591,12 @@ def renew(page: Path) -> tuple[str, list[str]]:
         return f"[`{code}`]({target}#L{line})"
 
     def block(match) -> str:
-        start, name, text, end = match.groups()
-        if name.startswith("tables_of_"):
-            return start + statistics_of(name.removeprefix("tables_of_"))[2] + end
-        if name not in GENERATED:
+        start, name, words, text, end = match.groups()
+        function = globals().get(name)
+        if not callable(function):
             problems.append(f"{where}: docs/generate.py has no function {name}")
             return match.group()
-        return start + GENERATED[name](text) + end
+        return start + (function(*words.split()) if words else function(text)) + end
 
     return CODE_LINK.sub(link, BLOCK.sub(block, page.read_text())), problems
 
