@@ -254,7 +254,7 @@ def test_of_the_page(title):
         execute(check_of(title), names)
 
 
-# The mistakes of an entry: names of tests/mutations/mutants.txt or of benchmarks/patches, or (file, old, new).
+# The mistakes of an entry: names of tests/probe/mutants.txt or of PROBED, or (file, old, new).
 OF_INFO = 'episodes.extend(zip(episode["r"][done], episode["l"][done]))'
 MEANS = 'episodes.append((episode["r"].mean(), episode["l"].mean()))'
 MISTAKES = {
@@ -284,21 +284,9 @@ MISTAKES = {
     "Stacks of float32 in the replay buffer": [],
     "Three seeds": [],
 }
-PROBED = {  # mistakes that are not in mutants.txt: the check that finds them, and its verdict
-    OF_INFO: ("logging", "broken"),
-    "fresh_statistics": ("evaluation-returns", "differs"),
-    "autoreset_trained": ("reset-rows", "broken"),
-    "clipped_return": ("value-loss", "broken"),
-    "done_late": ("gae-inputs", "broken"),
-    "done_reset": ("gae-inputs", "broken"),
-    "gae_unmasked": ("gae", "broken"),
-    "one_epsilon": ("exploration", "broken"),
-    "one_seed": ("seeds", "broken"),
-    "other_sample": ("first-ratio", "broken"),
-    "ratio_matrix": ("rows-are-independent", "broken"),
-    "reordered_evaluation": ("wrappers-reach-training", "broken"),
-    "slow_critic": ("annealing", "differs"),
-    "target_at_ends": ("target-network", "broken"),
+PROBED = {  # mistakes that are not in mutants.txt: the check that finds them
+    OF_INFO: "logging",
+    "fresh_statistics": "evaluation-returns",
 }
 
 
@@ -309,7 +297,7 @@ def test_named_checks(title):
     found = set()
     for mistake in MISTAKES[title]:
         name = mistake if isinstance(mistake, str) else mistake[1]
-        found.add(mutants[name] if name in mutants else PROBED[name][0])
+        found.add(mutants[name] if name in mutants else PROBED[name])
     (bullet,) = re.findall(r"^- \*\*Probe\*\*: (.*?)(?=^- |^$)", ENTRIES[title], re.M | re.DOTALL)
     known = set(re.findall(r"^\| `([\w-]+)` \|", (ROOT / "docs/probe-checks.md").read_text(), re.M))
     assert {word for word in re.findall(r"`([\w-]+)`", bullet) if word in known} == found
