@@ -303,23 +303,6 @@ def test_names_and_colours():
     assert shown == ["Ours", "One", "PPO lr5e-4", "PPO x=-1e-4"]
 
 
-def test_caption_and_titles(drawn):
-    """Would break: a band that is not defined, a number of seeds that is not there, a panel without its names."""
-    rows = curve_rows(["ppo"]) + curve_rows(["ppo", "rpo"], env_id="envs:F-v0", seeds=range(10))
-    plot.draw_curves([], plot.summarise(rows, options()), "environment steps", [], options())
-    figure, _, caption = drawn.pop()
-    assert [axis.get_title() for axis in figure.axes] == ["E-v1\n3 seeds", "F-v0\n10 seeds"]
-    assert caption == "mean of the seeds, 95 % bootstrap interval (band); faint lines: single runs"
-    curves = plot.summarise(rows[:18], options())
-    plot.draw_curves([], curves, "environment steps", [], options(statistic="iqm"))
-    figure, _, caption = drawn.pop()
-    assert figure.axes[0].get_title() == "E-v1" and figure.axes[0].get_ylabel() == "training return"
-    assert caption.startswith("interquartile mean of 3 seeds, ")
-    one = plot.summarise(curve_rows(["ppo"], seeds=(1,)), options())
-    plot.draw_curves([], one, "environment steps", [], options())
-    assert drawn.pop()[2] == "one seed each, so no interval"
-
-
 def test_minutes():
     """Runs of 200, 400 and 600 s; all learn the same per step. A run that ended keeps its last return. Would break: an
     axis that ends with the fastest run, seconds for minutes."""

@@ -106,7 +106,7 @@ def test_killed_and_started_again(folder, how):
     assert all(line.split()[3] > "0" for line in journal() if "resume" in line)
     assert (
         len(list(Path("runs").glob("*/summary.json")))
-        == len(list(Path("runs").glob("Toy__*")))
+        == len(list(Path("runs").glob("Toy__*/config.json")))  # not what was killed before it
         == 5
     )
     assert "5 done before, 0 now" in finish(start(flags))

@@ -384,7 +384,7 @@ def test_killed_three_times(folder):
     assert "6 trials: 6 complete, 0 pruned, 0 failed, 0 not finished" in finish(start(whole))
     done = trials()
     assert [trial.number for trial in done] == list(range(6))
-    assert all(drawn[trial.number] == trial.params for trial in done if trial.number in drawn)
+    assert all(drawn.get(trial.number, {}).items() <= trial.params.items() for trial in done)
     assert done[0].params == {"lr": 0.5, "epochs": 4}
     assert len({trial.params["lr"] for trial in done}) == 6
     count = Counter((*line[:3], line[3]) for line in journal())
