@@ -4,9 +4,10 @@
     python docs/generate.py --check     # change nothing; exit status 1 if one is out of date
 
 Two things are generated. Text between `<!-- generated: NAME -->` and `<!-- end -->` comes from the function NAME below,
-which reads the CSV files of benchmarks/ or the files of algos/. And a link whose text is code and whose target is a
-line of a Python file, such as [`compute_gae`](../../algos/ppo.py#L190), leads to the first line with that code, or to
-the definition of that name.
+which reads the CSV files of benchmarks/ or the files of algos/. Words after the name are its arguments: `flags_of dqn`
+has the flags of dqn.py, `tables_of SET` the tables that scripts/plot.py prints of results/SET.csv. And a link whose
+text is code and whose target is a line of a Python file, such as [`compute_gae`](../../algos/ppo.py#L190), leads to the
+first line with that code, or to the definition of that name.
 
     python docs/generate.py --log runs/RUN_1 runs/RUN_2
 
@@ -21,22 +22,58 @@ import json
 import posixpath
 import re
 import sys
+from functools import cache
 from pathlib import Path
 from statistics import median
 
 ROOT = Path(__file__).resolve().parents[1]
-BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+sys.path.insert(0, str(ROOT / "scripts"))  # plot.py and plainrl_tools
+BLOCK = re.compile(r"(<!-- generated: (\w+)([ \w]*) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 CODE_LINK = re.compile(r"\[`([^`\n]+)`\]\(([\w./-]+\.py)#L\d+\)")
 METRICS = ROOT / "benchmarks/studies/continuous/results/ppo_metrics.csv"
 BINS = 50  # of a run's steps, for the ranges of its metrics
 
 
-def read(path: str) -> list[dict]:
-    """The rows of a CSV file of benchmarks/ or of the one study that has it, such as results/classic.csv."""
+def find(path: str) -> Path:
+    """A CSV file of benchmarks/ or of the one study that has it, such as results/classic.csv."""
     files = [*(ROOT / "benchmarks").glob(path), *(ROOT / "benchmarks/studies").glob(f"*/{path}")]
     (found,) = files
-    with open(found, newline="") as file:
+    return found
+
+
+def read(path: str) -> list[dict]:
+    with open(find(path), newline="") as file:
         return list(csv.DictReader(file))
+
+
+@cache
+def statistics_of(name: str) -> tuple[list[dict], list[dict], str]:
+    """The scores and the comparisons of results/NAME.csv as scripts/plot.py has them, and its tables."""
+    import plot
+    from plainrl_tools import compare, results
+
+    options = plot.Options(())
+    rows = results.read_csv(find(f"results/{name}.csv"))
+    rows, metric = results.select(name, rows, options)
+    missing = results.problems(rows, metric)
+    if missing:
+        raise ValueError(f"{name} is incomplete: {missing}")
+    scores = compare.score_table(rows, metric, options)
+    pairs = [] if metric == "sps" else compare.comparison_table(rows, metric, options)
+    text = compare.tables_text(scores, pairs, metric, [], options)
+    return scores, pairs, text.replace(f"{compare.COVERAGE}\n\n", "")  # once a page
+
+
+def tables_of(name: str) -> str:
+    return statistics_of(name)[2]
+
+
+def scores_of(name: str) -> list[dict]:
+    return statistics_of(name)[0]
+
+
+def comparisons_of(name: str) -> list[dict]:
+    return statistics_of(name)[1]
 
 
 def number(value: float, like: float | None = None) -> str:
@@ -56,12 +93,10 @@ def table(head: list[str], rows: list[list[str]], numeric: int) -> str:
 
 def ours(scores: str, env_id: str, exp_name: str) -> str:
     (row,) = (
-        row
-        for row in read(f"curves/{scores}_scores.csv")
-        if (row["env_id"], row["exp_name"]) == (env_id, exp_name)
+        row for row in scores_of(scores) if (row["env_id"], row["exp_name"]) == (env_id, exp_name)
     )
     mean = float(row["mean"])
-    if row["seeds"] == "1":  # no interval
+    if row["seeds"] == 1:  # no interval
         return number(mean)
     mean, low, high = (number(float(row[key]), mean) for key in ("mean", "low", "high"))
     return f"{mean} [{low}, {high}]"
@@ -104,7 +139,7 @@ def readme_results(_) -> str:
 
 
 def ppo_results(_) -> str:
-    tasks = [row for row in read("curves/continuous_scores.csv")]
+    tasks = [row for row in scores_of("continuous")]
     tasks = [row["env_id"] for row in tasks if row["exp_name"] == "ppo_continuous"]
     first = ["BipedalWalker-v3", "HalfCheetah-v5", "Walker2d-v5", "Hopper-v5", "Ant-v4"]
     sources = ["RL-Zoo", "Tianshou", "CleanRL"]
@@ -440,20 +475,20 @@ def pitfalls_costs(_) -> str:
 
 def difference(scores: str, env_id: str, exp_name: str, against: str) -> str:
     """The difference of two means over runs with the same seeds, and its interval."""
-    for row in read(f"curves/{scores}_comparisons.csv"):
+    for row in comparisons_of(scores):
         if (row["env_id"], row["exp_name"], row["against"]) == (env_id, exp_name, against):
             values = [float(row[key]) for key in ("difference", "low", "high")]
             widest = max(values, key=abs)
             mean, low, high = (number(value, widest) for value in values)
             return f"{mean} [{low}, {high}]"
-    raise ValueError(f"{scores}_comparisons.csv lacks {exp_name} against {against} on {env_id}")
+    raise ValueError(f"results/{scores}.csv lacks {exp_name} against {against} on {env_id}")
 
 
 def seeds_of(scores: str, env_id: str, exp_name: str) -> str:
-    for row in read(f"curves/{scores}_scores.csv"):
+    for row in scores_of(scores):
         if (row["env_id"], row["exp_name"]) == (env_id, exp_name):
-            return row["seeds"]
-    raise ValueError(f"{scores}_scores.csv lacks {exp_name} on {env_id}")
+            return str(row["seeds"])
+    raise ValueError(f"results/{scores}.csv lacks {exp_name} on {env_id}")
 
 
 def trpo_results(_) -> str:
@@ -584,33 +619,13 @@ def flags_beyond_ppo(*files: str) -> str:
     return table(["flag", "meaning", *[f"`{file}.py`" for file in columns]], rows, 2)
 
 
-def trpo_flags(_) -> str:
-    return flags_beyond_ppo("trpo_continuous", "ppo_penalty")
-
-
-def rpo_flags(_) -> str:
-    return flags_beyond_ppo("rpo_continuous")
-
-
-def curiosity_flags(_) -> str:
-    return flags_beyond_ppo("ppo_rnd", "ppo_icm")
-
-
-def augmentation_flags(_) -> str:
-    return flags_beyond_ppo("ppo_rad", "ppo_drac")
-
-
-def ppo_flags(_) -> str:
-    return flags_of("ppo_continuous", "ppo")
-
-
 def off_policy_results(_) -> str:
     """SAC, TD3 and DDPG on Pendulum-v1, beside PPO after its own number of steps."""
     rows = []
-    scores = [*read("curves/off_policy_scores.csv")]
+    scores = [*scores_of("off_policy")]
     scores += [
         row
-        for row in read("curves/continuous_scores.csv")
+        for row in scores_of("continuous")
         if (row["env_id"], row["exp_name"]) == ("Pendulum-v1", "ppo_continuous")
     ]
     steps = {"ppo_continuous": "1M"}
@@ -621,7 +636,7 @@ def off_policy_results(_) -> str:
         )
         name = row["exp_name"]
         cells = [f"{mean} [{low}, {high}]", worst]
-        rows.append([f"`{name}.py`", steps.get(name, "20k"), row["seeds"], *cells])
+        rows.append([f"`{name}.py`", steps.get(name, "20k"), str(row["seeds"]), *cells])
     return table(["file", "steps", "runs", "return", "worst run"], rows, 1)
 
 
@@ -638,30 +653,6 @@ def off_policy_speed(_) -> str:
     return table(["implementation", "steps per second in three rounds", "ratio"], rows, 1)
 
 
-def sac_flags(_) -> str:
-    return flags_of("sac_continuous")
-
-
-def td3_flags(_) -> str:
-    return flags_of("td3_continuous", "ddpg_continuous")
-
-
-def dqn_flags(_) -> str:
-    return flags_of("dqn", "dqn_pixels", "dqn_atari")
-
-
-def reinforce_flags(_) -> str:
-    return flags_of("reinforce")
-
-
-def a2c_flags(_) -> str:
-    return flags_of("a2c_atari")
-
-
-def ppo_atari_flags(_) -> str:
-    return flags_of("ppo_atari", "ppo_pixels")
-
-
 def choose_minutes(_) -> str:
     """Steps, seconds and return of PPO and of a file with a replay buffer on three tasks."""
     files = [
@@ -674,10 +665,10 @@ def choose_minutes(_) -> str:
     ]
     rows = []
     for env_id, file, scores, steps in files:
-        for row in read(f"curves/{scores}_scores.csv"):
+        for row in scores_of(scores):
             if (row["env_id"], row["exp_name"]) == (env_id, file):
                 seconds = number(float(row["wall_time_s"]), 100)
-                cells = [steps, row["seeds"], f"{seconds} s", ours(scores, env_id, file)]
+                cells = [steps, str(row["seeds"]), f"{seconds} s", ours(scores, env_id, file)]
                 rows.append([env_id, f"`{file}.py`", *cells])
     return table(["task", "file", "steps", "runs", "time of a run", "return"], rows, 2)
 
@@ -696,11 +687,11 @@ def study_scores(_) -> str:
     rows = []
     names = {"annealed": "ppo_continuous", "constant": "ppo_continuous-no-anneal-lr"}
     for words, name in names.items():
-        for row in read("curves/tutorial_study_scores.csv"):
+        for row in scores_of("tutorial_study"):
             if row["exp_name"] == name:
                 cells = [ours("tutorial_study", "Pendulum-v1", name)]
                 cells += [number(float(row[key])) for key in ("worst_run", "best_run")]
-                rows.append([f"`{name}`", words, row["seeds"], *cells])
+                rows.append([f"`{name}`", words, str(row["seeds"]), *cells])
     head = ["experiment", "learning rate", "seeds", "evaluation return", "worst run", "best run"]
     return table(head, rows, 2)
 
@@ -708,7 +699,7 @@ def study_scores(_) -> str:
 def study_comparison(_) -> str:
     """The comparison of the study in the tutorial."""
     rows = []
-    for row in read("curves/tutorial_study_comparisons.csv"):
+    for row in comparisons_of("tutorial_study"):
         gap = difference("tutorial_study", row["env_id"], row["exp_name"], row["against"])
         rows.append([f"`{row['exp_name']}`", f"`{row['against']}`", gap, f"{float(row['p']):.2g}"])
     return table(["experiment", "against", "mean difference", "p"], rows, 2)
@@ -1026,18 +1017,6 @@ METRIC_NAMES = (
     "losses/clipfrac",
     "losses/explained_variance",
 )
-PARTS = (readme_results, ppo_results, ppo_mistakes, ppo_flags, ppo_metrics, sac_flags, td3_flags)
-PARTS += (log_table, pitfalls_costs)
-PARTS += (off_policy_results, off_policy_speed)
-PARTS += (dqn_results, dqn_atari_results, dqn_flags, reinforce_results, reinforce_flags)
-PARTS += (a2c_results, a2c_flags, ppo_atari_results, ppo_pixels_results, ppo_atari_flags)
-PARTS += (trpo_results, trpo_flags, rpo_results, rpo_flags, curiosity_results, curiosity_flags)
-PARTS += (augmentation_results, augmentation_flags)
-PARTS += (choose_minutes, cleanrl_settings, study_scores, study_comparison)
-PARTS += (rpo_settings, trust_region_scores, penalty_updates, arm_results, augmentation_scores)
-PARTS += (gpu_speed, scaling_speed, ppo_updates)
-PARTS += (reference_common_flags, reference_flags, reference_metrics)
-GENERATED = {part.__name__: part for part in PARTS}
 
 
 def line_of(code: str, path: str) -> int | None:
@@ -1067,11 +1046,12 @@ def renew(page: Path) -> tuple[str, list[str]]:
         return f"[`{code}`]({target}#L{line})"
 
     def block(match) -> str:
-        start, name, text, end = match.groups()
-        if name not in GENERATED:
+        start, name, words, text, end = match.groups()
+        function = globals().get(name)
+        if not callable(function):
             problems.append(f"{where}: docs/generate.py has no function {name}")
             return match.group()
-        return start + GENERATED[name](text) + end
+        return start + (function(*words.split()) if words else function(text)) + end
 
     return CODE_LINK.sub(link, BLOCK.sub(block, page.read_text())), problems
 
@@ -1109,7 +1089,8 @@ def main() -> int:
     if args.log:
         log(args.log)
     status = 0
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    for page in [*pages, *sorted((ROOT / "benchmarks").rglob("curves/tables.md"))]:
         text, problems = renew(page)
         for problem in problems:
             print(problem, file=sys.stderr)

@@ -1,6 +1,5 @@
 """Figures, tables and statistics of runs.
 
-    python scripts/plot.py runs                                       run folders -> curves/runs_curves.png etc.
     python scripts/plot.py runs                     the figures and tables of run folders, in curves/
     python scripts/plot.py runs --export NAME.csv   the same, and one long CSV
     python scripts/plot.py NAME.csv                 figures and tables of such a CSV
@@ -9,7 +8,7 @@
 Each CSV file is a set of runs called NAME, and so are all run folders together. The figures of a set are written to
 curves/ as PNG and PDF: NAME_curves (a metric against steps), NAME_scores (final scores, if there are experiments to
 compare) and NAME_bars (throughput). On request: NAME_minutes (--minutes), NAME_aggregate and NAME_profile (both with
---normalise), and the interactive NAME.html (--page). NAME.md has the tables; NAME_scores.csv and NAME_comparisons.csv
+--normalise). NAME.md has the tables; NAME_scores.csv and NAME_comparisons.csv
 have all of their columns.
 
 compare.py explains the intervals, the tests and "too few to test". results.py explains which results are read, and how
@@ -91,7 +90,6 @@ class Options:
     labels: tuple[str, ...] = ()  # names in the figures: exp_name=Name
     minutes: bool = False  # also draw the curves against wall-clock time
     normalise: Path | None = None  # CSV env_id,random,reference; also draw normalised scores
-    page: bool = False  # also write the curves as an interactive HTML page
     figure: Path | None = None  # only draw the learning curves, against steps, into this file
     export: Path | None = None  # write the results of the run folders into this long CSV
     duplicates: Literal["ask", "newest", "oldest"] = "ask"  # which of several runs of a seed to use
@@ -478,37 +476,6 @@ def draw_aggregate(stem: Path, rows: list[Row], score: str, missing, options: Op
         draw_curves(files, curves, "normalised score", missing, shown, caption)
 
 
-def write_page(file: Path, curves: dict, missing: list[str], options: Options) -> None:
-    """Write the curves as one HTML page without network access: hover, zoom, hide experiments in the legend."""
-    from matplotlib.colors import to_hex
-    from plotly.subplots import make_subplots
-
-    env_ids = list(dict.fromkeys(env_id for env_id, _ in curves))
-    page = make_subplots(len(env_ids), 1, subplot_titles=env_ids)
-    styles, shown = line_styles([name for _, name in curves], options), set()
-    for (env_id, name), (runs, x, middle, low, high) in curves.items():
-        colour, label = to_hex(styles[name]["color"]), styles[name]["label"]
-        panel = {"mode": "lines", "legendgroup": label, "row": env_ids.index(env_id) + 1, "col": 1}
-        hidden = panel | {"showlegend": False, "hoverinfo": "skip"}
-        thin = {"color": colour, "width": 0.7}
-        for run_x, run_y in runs:
-            page.add_scatter(x=run_x, y=run_y, line=thin, opacity=0.3, **hidden)
-        page.add_scatter(x=x, y=low, line={"width": 0}, **hidden)
-        fill = {"line": {"width": 0}, "fill": "tonexty", "fillcolor": f"{colour}2e"}
-        page.add_scatter(x=x, y=high, **fill, **hidden)
-        line = {"color": colour, "width": 2.5}
-        page.add_scatter(
-            x=x, y=middle, name=label, showlegend=label not in shown, line=line, **panel
-        )
-        shown.add(label)
-    title = describe([len(runs) for runs, *_ in curves.values()], options)
-    title = f"INCOMPLETE SET: {'; '.join(missing)}" if missing else title
-    height = 380 * len(env_ids) + 120
-    page.update_layout(height=height, template="plotly_white", title=title)
-    page.update_yaxes(title_text=WORDS.get(options.metric, options.metric))
-    page.write_html(file, include_plotlyjs=True, div_id="curves")
-
-
 # ---- command line ------------------------------------------------------------------------------
 
 
@@ -527,8 +494,6 @@ def write_set(
         curves = summarise(points, options)
     if curves:
         draw_curves(both(stem, "curves"), curves, over, missing, options)
-    if curves and options.page:
-        write_page(stem.with_name(f"{stem.name}.html"), curves, missing, options)
     if options.minutes:
         minutes = summarise(rows, options, minutes=True)
         draw_curves(both(stem, "minutes"), minutes, MINUTES, missing, options)
@@ -583,9 +548,9 @@ def check_options(options: Options, folders: list[Path], files: list[Path]) -> N
     if output:
         check(not output.is_file(), f"--output {output} is a file; give a folder")
     only_curves = f"--figure {options.figure} draws the learning curves alone; leave out"
-    for name in ("output", "minutes", "normalise", "page"):
+    for name in ("output", "minutes", "normalise"):
         check(not (options.figure and getattr(options, name)), f"{only_curves} --{name}")
-    used = {"matplotlib": True, "plotly": options.page, "rliable": options.normalise}
+    used = {"matplotlib": True, "rliable": options.normalise}
     missing = [name for name, needed in used.items() if needed and not find_spec(name)]
     install = "pip install -r requirements-dev.txt"
     check(not missing, f"{' and '.join(missing)} must be installed: {install}")

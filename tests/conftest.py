@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import gymnasium as gym
 import pytest
@@ -20,30 +21,65 @@ sys.dont_write_bytecode = True
 ROOT = Path(__file__).resolve().parents[1]
 ALGOS = ROOT / "algos"
 os.environ["PYTHONPATH"] = str(ROOT / "scripts")  # of this checkout, whatever is installed
-NAMES = [
-    "ppo_continuous",
-    "rpo_continuous",
-    "ppo_squashed",
-    "ppo_penalty",
-    "ppo_rnd",
-    "ppo_icm",
-    "ppo_rad",
-    "ppo_drac",
-    "ppo_continuous_ddp",
-    "ppo_continuous_ray",
-    "trpo_continuous",
-]  # actions in a Box, without a replay buffer
-OFF_POLICY = ["sac_continuous", "td3_continuous", "ddpg_continuous"]  # Box, with a replay buffer
+
+
+class Row(NamedTuple):
+    """What the tests know of a file in algos/."""
+
+    kind: str  # box, off-policy (box, with a replay buffer), discrete, pixels or atari
+    parent: str = ""  # of a variant, from which it differs only in hunks with its tag
+    tag: str = ""
+    most: int = 0  # changed lines of a variant
+    # functions, classes and phases of train() that are its own version (test_files.py)
+    own: frozenset = frozenset()
+
+
+FILES = {
+    "ppo_continuous": Row("box"),
+    "rpo_continuous": Row("box", "ppo_continuous", "# RPO:", 21),
+    "ppo_squashed": Row("box", "ppo_continuous", "# Squash:", 24),
+    "ppo_penalty": Row("box", "ppo_continuous", "# Penalty:", 22),
+    "ppo_rnd": Row("box", "ppo_continuous", "# RND:", 153),
+    "ppo_icm": Row("box", "ppo_rnd", "# ICM:", 61),
+    "ppo_rad": Row("box", "ppo_continuous", "# RAD:", 20),
+    "ppo_drac": Row("box", "ppo_continuous", "# DrAC:", 20),
+    "ppo_continuous_ddp": Row("box", "ppo_continuous", "# DDP:", 98),
+    "ppo_continuous_ray": Row("box", "ppo_continuous", "# Ray:", 146),
+    "trpo_continuous": Row("box"),
+    "sac_continuous": Row("off-policy"),
+    "td3_continuous": Row("off-policy", "sac_continuous", "# TD3:", 79),
+    "ddpg_continuous": Row("off-policy", "td3_continuous", "# DDPG:", 21),
+    "ppo": Row("discrete"),
+    "dqn": Row("discrete"),
+    "reinforce": Row("discrete"),
+    "ppo_pixels": Row("pixels"),
+    "dqn_pixels": Row("pixels"),
+    "ppo_atari": Row("atari"),
+    "a2c_atari": Row("atari"),
+    "dqn_atari": Row("atari"),
+    "ppo_atari_ddp": Row("atari", "ppo_atari", "# DDP:", 85),
+}
+
+
+def of_kind(*kinds: str) -> list[str]:
+    return [name for name, row in FILES.items() if row.kind in kinds]
+
+
+NAMES = of_kind("box")  # actions in a Box, without a replay buffer
+OFF_POLICY = of_kind("off-policy")
 CONTINUOUS = NAMES + OFF_POLICY  # actions in a Box
-CLASSIC = ["ppo", "dqn", "reinforce"]  # Discrete actions
-PIXELS = ["ppo_pixels", "dqn_pixels"]
-ATARI = ["ppo_atari", "a2c_atari", "dqn_atari", "ppo_atari_ddp"]
-EVERY = CONTINUOUS + CLASSIC + PIXELS + ATARI
-RANKS = ["ppo_continuous_ddp", "ppo_atari_ddp"]  # with one rank their parents (test_ddp.py)
-RUNNERS = ["ppo_continuous_ray"]  # with any number of runners its parent (test_ray_file.py)
-VARIANTS = ["rpo_continuous", "ppo_squashed", "ppo_penalty", "ppo_rnd", "ppo_icm", "ppo_rad"]
-VARIANTS += ["ppo_drac", *RANKS, *RUNNERS, *OFF_POLICY[1:]]
+CLASSIC = of_kind("discrete")
+PIXELS = of_kind("pixels")
+ATARI = of_kind("atari")
+EVERY = list(FILES)
+RANKS = [name for name in EVERY if name.endswith("_ddp")]  # with one rank their parents
+RUNNERS = [name for name in EVERY if name.endswith("_ray")]  # with any number of runners its parent
+VARIANTS = [name for name, row in FILES.items() if row.parent]
 PARENTS = [name for name in EVERY if name not in VARIANTS]
+# One file for each kind of training loop. What the others' train() shares with it is compared as text (test_files.py).
+LOOPS = ["ppo_continuous", "reinforce", "sac_continuous", "dqn", "a2c_atari"]
+# One for each version of evaluate()
+EVALUATES = [*LOOPS, "ppo", "ppo_pixels", "dqn_pixels", "dqn_atari"]
 
 
 @pytest.fixture
@@ -221,9 +257,9 @@ def fake_atari(algo, monkeypatch) -> None:
     toy_envs.FakeAtari.rows.clear()
 
 
-@pytest.fixture(params=PARENTS)
+@pytest.fixture(params=LOOPS)
 def every(request, monkeypatch):
-    """Each file but the variants; those for Atari with FakeAtari and a network that costs little, that
+    """A file for each kind of training loop; those for Atari with FakeAtari and a network that costs little, that
     with runners without Ray."""
     algo = load(request.param)
     if request.param in RUNNERS:
@@ -305,3 +341,26 @@ def on_first_step(envs, call):
         return step(action)
 
     envs.step = stepped
+
+
+STUB = """#!/bin/sh
+[ "$2" = "import sbx" ] && exit 1
+printf '%s\\n' "$@" > {folder}/words; cat > {folder}/lines
+"""
+
+
+def stub_of(study: str, tmp_path, **variables: str) -> tuple[list[str], str]:
+    """The words of the command and the text of its input that a study's script gives to python. The script's python is
+    one that writes them down."""
+    name, _, parts = study.partition(" ")
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir(exist_ok=True)
+    python.write_text(STUB.format(folder=tmp_path))
+    python.chmod(0o755)
+    variables |= {"WORKERS": "1", "RUNS": str(tmp_path / "the runs"), "PARTS": parts}
+    variables["PATH"] = f"{python.parent}:{os.environ['PATH']}"
+    line = ["bash", ROOT / f"scripts/{name}.sh", "--dry-run"]
+    pipes = dict(stdin=subprocess.DEVNULL, text=True, capture_output=True)
+    done = subprocess.run(line, env=os.environ | variables, cwd=tmp_path, **pipes)
+    assert done.returncode == 0, done.stderr
+    return (tmp_path / "words").read_text().splitlines(), (tmp_path / "lines").read_text()

@@ -231,19 +231,8 @@ def markdown(lines: list[dict]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)
 
 
-def write_tables(stem: Path, scores, comparisons, score: str, missing: list[str], options) -> None:
-    for name, table in (("scores", scores), ("comparisons", comparisons)):
-        if missing:
-            table = [row | {"set": "incomplete"} for row in table]
-        columns = list(dict.fromkeys(column for row in table for column in row))
-        cells = []
-        for row in table:
-            values = [row.get(column, "") for column in columns]
-            cells.append([f"{x:.6g}" if isinstance(x, float) else x for x in values])
-        file = stem.with_name(f"{stem.name}_{name}.csv")
-        file.unlink(missing_ok=True)  # remove the table of an earlier call
-        if table:
-            write_csv(file, columns, cells)
+def tables_text(scores, comparisons, score: str, missing: list[str], options) -> str:
+    """The two tables in Markdown: the scores, and the comparisons if there are any."""
     statistic = {"mean": "mean", "iqm": "IQM"}[options.statistic]
     extra = [name for name in SHOWN if any(name in row for row in scores)][:2]
     lines = []
@@ -265,4 +254,21 @@ def write_tables(stem: Path, scores, comparisons, score: str, missing: list[str]
             texts.append(
                 "p and verdict test the difference of means, which may have the opposite sign."
             )
-    stem.with_name(f"{stem.name}.md").write_text("\n\n".join(texts) + "\n")
+    return "\n\n".join(texts) + "\n"
+
+
+def write_tables(stem: Path, scores, comparisons, score: str, missing: list[str], options) -> None:
+    for name, table in (("scores", scores), ("comparisons", comparisons)):
+        if missing:
+            table = [row | {"set": "incomplete"} for row in table]
+        columns = list(dict.fromkeys(column for row in table for column in row))
+        cells = []
+        for row in table:
+            values = [row.get(column, "") for column in columns]
+            cells.append([f"{x:.6g}" if isinstance(x, float) else x for x in values])
+        file = stem.with_name(f"{stem.name}_{name}.csv")
+        file.unlink(missing_ok=True)  # remove the table of an earlier call
+        if table:
+            write_csv(file, columns, cells)
+    text = tables_text(scores, comparisons, score, missing, options)
+    stem.with_name(f"{stem.name}.md").write_text(text)

@@ -119,6 +119,16 @@ def apply(text: str, edits: list[tuple]) -> str:
     return edited
 
 
+def faster(text: str) -> str:
+    """A file for pictures with an eighth of the channels: what is right or wrong with it stays so."""
+    if "nn.Conv2d" not in text:
+        return text
+    before, start, rest = text.partition("class Agent")
+    agent, end, after = rest.partition("\n\n\n")
+    agent = re.sub(r"\b(32|64|512)\b", lambda match: str(int(match[0]) // 8), agent)
+    return before + start + agent + end + after
+
+
 @cache
 def parse(text: str) -> ast.Module:
     return ast.parse(text)

@@ -10,7 +10,7 @@ from conftest import files, load
 from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
-from test_gae import DONES, JUNK, REWARDS, TERMINATEDS, VALID, VALUES
+from test_loss import DONES, JUNK, REWARDS, TERMINATEDS, VALID, VALUES
 
 ACTIONS, ROWS = 6, 24
 
@@ -111,7 +111,7 @@ def test_bfloat16_is_near_float32(atari):
 def test_n_step_returns_by_hand():
     """Would break: a bootstrap from a terminal state, none from a truncated one, a return through a `done`.
 
-    The rows of test_gae, gamma 1/2. Environment 0: row 4: 4 + 8/2 = 8; row 3: 3 + 8/2 = 7; row 1 is terminal: 2;
+    The rows of test_loss, gamma 1/2. Environment 0: row 4: 4 + 8/2 = 8; row 3: 3 + 8/2 = 7; row 1 is terminal: 2;
     row 0: 1 + 2/2 = 2. Environment 1: row 4: 5 + 4/2 = 7; row 2 is truncated: 2 + 10/2 = 7; row 1: 1 + 7/2 = 4.5;
     row 0: 1 + 4.5/2 = 3.25; with the time limit as a terminal state 2, then 1 + 2/2 = 2, then 1 + 2/2 = 2."""
     algo, x = load("a2c_atari"), JUNK

@@ -15,13 +15,11 @@ import pytest
 import torch
 import toy_envs
 from conftest import (
-    ATARI,
     CLASSIC,
     CONTINUOUS,
     EVERY,
-    NAMES,
+    LOOPS,
     PARENTS,
-    PIXELS,
     ROOT,
     command_line,
     every_of,
@@ -64,6 +62,7 @@ TOGETHER = [  # and what does not fit the flags of tiny(), 2 environments with 8
 ]
 
 
+@every_of(*PARENTS)
 def test_refused_values(every, tmp_path):
     """Would break: a run that fails after an hour, or trains on a rate that is no number."""
     for name, value, *words in ALONE + TOGETHER:
@@ -155,7 +154,7 @@ def refused(algo, folder, *words: str, **flags) -> None:
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", PARENTS)
+@pytest.mark.parametrize("name", LOOPS)
 def test_what_the_machine_lacks(name, monkeypatch, tmp_path):
     """Would break: a traceback of a package or a device, after the folder was made or hours later."""
     hide(monkeypatch, "wandb")
@@ -168,7 +167,7 @@ def test_what_the_machine_lacks(name, monkeypatch, tmp_path):
     refused(algo, tmp_path, "--resume no/such/run: no such folder", resume="no/such/run")
 
 
-@every_of(*NAMES[:1], "sac_continuous", *CLASSIC)
+@every_of("ppo_continuous")
 def test_envpool_not_installed(every, monkeypatch, tmp_path):
     """Would break: a traceback on the platforms for which EnvPool has no wheel, or no training there."""
     hide(monkeypatch, "envpool")
@@ -202,7 +201,7 @@ KINDS = {
 }
 
 
-@every_of(*NAMES[:1], "sac_continuous", *CLASSIC)
+@every_of("ppo_continuous", "dqn")
 @pytest.mark.parametrize("kind", KINDS)
 def test_parts_of_observations(every, kind, tmp_path, registered):
     """Would break: advice to take a file that cannot take them either, and no word of which part it is."""
@@ -227,14 +226,14 @@ VECTOR = [  # env_id, words
     ("Blackjack-v1", "Tuple"),
 ]
 MORE = {
-    **dict.fromkeys(NAMES, [("CartPole-v1", "ppo.py")]),
+    "ppo_continuous": [("CartPole-v1", "ppo.py")],
     "sac_continuous": [("CartPole-v1", "dqn.py"), ("NoBounds-v0", "that sets them"),
                        ("Integers-v0", "real numbers")],
-    **dict.fromkeys(CLASSIC, [("Pendulum-v1", "ppo_continuous.py"), ("ShiftedDiscrete-v0", "5")]),
-    **dict.fromkeys(PIXELS, [("ShiftedPixels-v0", "5"), ("CartPole-v11", "CartPole"),
+    **dict.fromkeys(["ppo", "dqn"], [("Pendulum-v1", "ppo_continuous.py"), ("ShiftedDiscrete-v0", "5")]),
+    **dict.fromkeys(["ppo_pixels"], [("ShiftedPixels-v0", "5"), ("CartPole-v11", "CartPole"),
                              ("Pendulum-v1", "Discrete"), ("no_such_module:Any-v0", "no_such"),
                              ("Counter-v0", ""), ("TinyPixels-v0", "32")]),
-    **dict.fromkeys(ATARI, [("BreakoutNoFramskip-v4", "BreakoutNoFrameskip"),
+    **dict.fromkeys(["ppo_atari", "dqn_atari"], [("BreakoutNoFramskip-v4", "BreakoutNoFrameskip"),
                             ("Pong", "PongNoFrameskip-v4"), ("ALE/NoSuch-v5", "ALE/Pong-v5"),
                             ("CartPole-v1", "Atari"), ("", ""), ("no_such_module:Pong-v4", "")]),
 }  # fmt: skip
@@ -248,7 +247,7 @@ class Integers(toy_envs.Counter):
     action_space = gym.spaces.Box(0, 3, (1,), np.int64)
 
 
-@every_of("ppo_continuous", "sac_continuous", *CLASSIC, *PIXELS, *ATARI)
+@every_of(*MORE)
 def test_environments(every, tmp_path, registered):
     """Would break: a traceback, an empty run folder."""
     registered("NoBounds-v0", Unbounded)
@@ -263,7 +262,7 @@ def test_environments(every, tmp_path, registered):
         refused(every, tmp_path, "--env-id", env_id=toy, env_backend="envpool")
 
 
-@every_of(*NAMES[:1], "sac_continuous", *CLASSIC)
+@every_of("ppo_continuous")
 def test_no_evaluation(every, tmp_path):
     """Would break: training on EnvPool's environment to the end, and a traceback at the evaluation: Gymnasium
     has the name, but cannot make it, or gives a Tuple where EnvPool gives three numbers."""
@@ -339,7 +338,7 @@ WRONG = {  # how an environment is made, and words of the message
 }
 
 
-@every_of("ppo_continuous", "sac_continuous", *CLASSIC)
+@every_of("ppo_continuous", "dqn")
 @pytest.mark.parametrize("kind", WRONG)
 def test_environments_that_go_wrong(every, kind, tmp_path, registered):
     """Would break: thirty lines of a traceback through Gymnasium, of which one is about the environment; a run that
@@ -391,7 +390,7 @@ def test_modules_that_go_wrong(kind, tmp_path, monkeypatch):
         gym.registry.pop("Gone-v0", None)
 
 
-@pytest.mark.parametrize("name", ["ppo_continuous", "dqn", "sac_continuous"])
+@pytest.mark.parametrize("name", ["ppo_continuous", "dqn"])
 def test_videos_that_cannot_be_recorded(name, tmp_path, registered, monkeypatch):
     """Would break: a run that trains to its end before it says that it cannot record."""
 
@@ -423,27 +422,13 @@ def test_videos_that_cannot_be_recorded(name, tmp_path, registered, monkeypatch)
     refused(algo, tmp_path, "pip install moviepy", env_id=env_id, capture_video=True)
 
 
-@pytest.mark.parametrize("name", PIXELS)
-def test_videos_of_pixels_need_a_package(name, tmp_path, monkeypatch):
-    """Would break: a run that trains to its end before it says that it cannot record."""
-    hide(monkeypatch, "moviepy")
-    algo = load(name)
-    refused(
-        algo,
-        tmp_path,
-        "--capture-video",
-        "pip install moviepy",
-        env_id=toy(algo),
-        capture_video=True,
-    )
-
-
 # ---- run folders
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", ["ppo_continuous", "sac_continuous", "ppo_pixels"])
 def test_run_folder_that_cannot_be_written(name, tmp_path, monkeypatch):
-    """Would break: a traceback of shutil on a full disk, and the folder of a run that never began."""
+    """One for each version of open_run(). Would break: a traceback of shutil on a full disk, and the folder of a run
+    that never began."""
     algo = load(name)
     more = ["float32"] if has(algo, "precision") else []
     (tmp_path / "file").write_text("")
@@ -564,16 +549,17 @@ def test_checkpoints_that_cannot_be_resumed(kind, trained, tmp_path):
     assert before == {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
 
 
-@pytest.mark.parametrize("name", EVERY)
-def test_every_file_loads_weights_with_care(name):
+def test_weights_are_loaded_with_care():
     """Would break: the pages of load_state_dict() after the network in a file was edited."""
-    algo = load(name)
+    algo = load("ppo_continuous")
     agent = torch.nn.Linear(2, 2)
     for weights in ({"weight": torch.zeros(3, 3), "bias": torch.zeros(2)}, {}):
         with pytest.raises(SystemExit, match="--resume RUN: .* fit Agent .* in that folder") as end:
             algo.load_weights(agent, weights, "RUN")
         assert len(str(end.value).splitlines()) == 1
-    assert script(name).read_text().count('load_weights(agent, saved["agent"], args.resume)') == 1
+    for name in EVERY:
+        text = script(name).read_text()
+        assert text.count('load_weights(agent, saved["agent"], args.resume)') == 1, name
 
 
 # ---- command lines
@@ -581,43 +567,27 @@ def test_every_file_loads_weights_with_care(name):
 ENVIRONMENT = "--env-id Pendulm-v1"  # ends what is not refused before the environment is made
 COMMANDS = [  # file, flags, words of the message
     ("ppo_continuous", "--num-envs 0", "--num-envs 0 must be above 0"),
-    ("ppo_continuous", "--num-envs 1.5", "Error parsing --num-envs"),
-    ("ppo_continuous", "--num-envs many", "Error parsing --num-envs"),
     ("ppo_continuous", "--total-timesteps 1e6", "Error parsing --total-timesteps"),
-    ("ppo_continuous", "--total-timesteps=", "Error parsing --total-timesteps"),
     ("ppo_continuous", "--total-timesteps 100", "less than one rollout of 2048 steps"),
     ("ppo_continuous", "--num-minibatches 7", "Try 8"),
     ("ppo_continuous", "--learning-rate nan", "--learning-rate nan must be above 0"),
-    ("ppo_continuous", "--gamma 1,0", "Error parsing --gamma"),
     ("ppo_continuous", "--seed 8589934592", "below 2**32"),
-    ("ppo_continuous", "--activation ReLU", "Expected one of ('Tanh', 'SiLU')"),
     ("ppo_continuous", "--device gpu", "Expected one of ('auto', 'cpu', 'cuda', 'mps')"),
-    ("ppo_continuous", "--env-backend brax", "Expected one of ('auto', 'gymnasium', 'envpool')"),
     ("ppo_continuous", "--num-env 8", "Perhaps you meant"),
     ("ppo_continuous", "--env-id", "Missing value for argument '--env-id'"),
     ("ppo_continuous", "--resume", "--resume: expected one argument"),
     ("ppo_continuous", "Pendulum-v1", "Unrecognized options: Pendulum-v1"),
-    ("ppo_continuous", "-s 1", "Unrecognized options: -s, 1"),
-    ("ppo_continuous", "--num-iterations 10", "Unrecognized options: --num-iterations, 10"),
     ("ppo_continuous", f"--seed 1 --seed 2 {ENVIRONMENT}", "Did you mean: `Pendulum`?"),
     ("ppo_continuous", "--capture-video True", "--capture-video takes no value"),
-    ("ppo_continuous", "--anneal-lr False", "--anneal-lr takes no value"),
     ("ppo_continuous", "--norm-adv=False", "--norm-adv takes no value"),
     ("rpo_continuous", "--rpo-alpha nan", "--rpo-alpha nan must be at least 0"),
     ("ppo_icm", "--icm-beta 1.5", "--icm-beta 1.5 must be at most 1"),
     ("ppo_rad", "--amplitude-low 2 --amplitude-high 1", "must not exceed --amplitude-high 1.0"),
-    ("ppo_drac", "--amplitude-low nan", "--amplitude-low nan must be"),
-    ("ppo_pixels", "--precision float16", "Expected one of ('auto', 'float32', 'bfloat16')"),
-    ("ppo_atari", "--env-backend envpool", "Unrecognized options: --env-backend, envpool"),
     ("a2c_atari", "--rms-alpha 1.5", "--rms-alpha 1.5 must be at most 1"),
     ("dqn_atari", "--buffer-size 4000000000", "needs more than 8 GiB of memory; use at most"),
-    ("dqn", "--buffer-size 4000000000", "needs more than 8 GiB of memory"),
     ("dqn_pixels", "--learning-starts 10", "must be at least 24 (3 x --num-envs 8)"),
-    ("sac_continuous", "--policy-lr abc", "Error parsing --policy-lr"),
     ("td3_continuous", "--autotune", "Unrecognized options: --autotune"),
     ("ppo", "--upload-model", "leave it out"),
-    ("ppo", "--hf-entity me", "leave it out"),
-    ("ppo", "--torch-deterministic True", "leave it out"),
     ("ppo", "--cuda=False", "use --device cpu"),
 ]
 
@@ -657,7 +627,6 @@ def test_on_the_command_line(tmp_path):
         [
             ("ppo_continuous", ["--env-id", "Pendulum-v11"], "--env-id", 1),
             ("dqn_atari", ["--total-timesteps", "100"], "--learning-starts", 2),
-            ("ppo_pixels", ["--resume", "nowhere"], "--resume", 1),
         ]
     ):
         folder = tmp_path / str(number)

@@ -16,101 +16,55 @@ import readability
 import torch
 from conftest import (
     ALGOS,
-    ATARI,
-    CLASSIC,
+    CONTINUOUS,
     EVERY,
-    NAMES,
-    OFF_POLICY,
-    PIXELS,
+    FILES,
+    LOOPS,
+    PARENTS,
     ROOT,
+    RUNNERS,
+    VARIANTS,
     command_line,
+    has,
     load,
     script,
 )
 
-FILES = sorted({path.stem for path in ALGOS.glob("*.py")} | set(EVERY))
-VARIANTS = [  # parent, child, most changed lines, tag of each hunk
-    ("ppo_continuous", "rpo_continuous", 21, "# RPO:"),
-    ("ppo_continuous", "ppo_squashed", 24, "# Squash:"),
-    ("ppo_continuous", "ppo_penalty", 22, "# Penalty:"),
-    ("ppo_continuous", "ppo_rad", 20, "# RAD:"),
-    ("ppo_continuous", "ppo_drac", 20, "# DrAC:"),
-    ("ppo_continuous", "ppo_continuous_ddp", 98, "# DDP:"),
-    ("ppo_continuous", "ppo_rnd", 153, "# RND:"),
-    ("ppo_rnd", "ppo_icm", 61, "# ICM:"),
-    ("ppo_atari", "ppo_atari_ddp", 85, "# DDP:"),
-    ("ppo_continuous", "ppo_continuous_ray", 146, "# Ray:"),
-    ("sac_continuous", "td3_continuous", 79, "# TD3:"),
-    ("td3_continuous", "ddpg_continuous", 21, "# DDPG:"),
-]
-CHILDREN = [row[1] for row in VARIANTS[1:] if row[1] != "ppo_continuous_ray"]  # one variant runs
-Q_LEARNING = ["dqn", "dqn_atari", "dqn_pixels"]
+CHILDREN = [
+    name for name in VARIANTS if name not in ("rpo_continuous", *RUNNERS)
+]  # one variant runs
 OWN = {"Args", "train", "Replay"}  # what each file has its own of
-BOX = [name for name in NAMES if name != "trpo_continuous"]  # PPO for actions in a Box
-PPO_AND_A2C = ["ppo_atari", "ppo_atari_ddp", "a2c_atari"]
-APART = [["ppo"], ["reinforce"], ["dqn"], ["dqn_atari"], ["ppo_pixels"], ["dqn_pixels"]]
-GROUPS = {  # a class or function that has several versions, and the files that share one
-    "make_envs": [NAMES + OFF_POLICY + CLASSIC, PIXELS, PPO_AND_A2C, ["dqn_atari"]],
-    "layer_init": [[*NAMES, "ppo", "reinforce"], PIXELS + ATARI],
-    "Agent": [BOX, ["trpo_continuous"], OFF_POLICY, PPO_AND_A2C, *APART],
-    "evaluate": [NAMES, OFF_POLICY, PPO_AND_A2C, *APART],
-    "ppo_loss": [[*BOX, "ppo"], ["ppo_atari", "ppo_atari_ddp", "ppo_pixels"]],
-    "update": [
-        [*BOX, "ppo"],
-        ["ppo_atari", "ppo_atari_ddp"],
-        ["ppo_pixels"],
-        Q_LEARNING,
-        OFF_POLICY,
-        ["a2c_atari"],
-        ["reinforce"],
-        ["trpo_continuous"],
-    ],
-    "td_target": [Q_LEARNING, OFF_POLICY],
-    "update_target": [Q_LEARNING, OFF_POLICY],
-    "check_finite": [NAMES + OFF_POLICY + CLASSIC, PIXELS, ATARI],
-    "check_video": [NAMES + OFF_POLICY + CLASSIC, PIXELS],
-    "check_resume": [
-        [*BOX, "ppo"],
-        ["trpo_continuous", "reinforce", "ppo_pixels", *PPO_AND_A2C],
-        ["dqn", "dqn_pixels"],
-        ["dqn_atari", *OFF_POLICY],
-    ],
-    "open_envs": [
-        NAMES,
-        OFF_POLICY,
-        ATARI,
-        ["ppo"],
-        ["dqn"],
-        ["reinforce"],
-        ["ppo_pixels"],
-        ["dqn_pixels"],
-    ],
-    "open_run": [
-        [*BOX, "ppo", "dqn"],
-        ["trpo_continuous", "reinforce"],
-        OFF_POLICY,
-        PIXELS + ATARI,
-    ],
-    "choose_device": [
-        [*BOX, *OFF_POLICY, "ppo", "dqn", *PIXELS, *ATARI],
-        ["trpo_continuous", "reinforce"],
-    ],
-    "summarize": [[*NAMES, *OFF_POLICY, *CLASSIC, *PIXELS, "dqn_atari"], PPO_AND_A2C],
+PHASES = "Set up|Storage|Rollout|Advantages|Update|Log|Evaluate|Save"  # comments in train()
+# How many versions a class, function or phase of train() has in all files, but for the tagged ones of variants and
+# for what a file's row calls its own. All others have one.
+VERSIONS = {
+    "Agent": 10,
+    "check_finite": 3,
+    "check_resume": 4,
+    "check_video": 2,
+    "choose_device": 2,
+    "evaluate": 9,
+    "layer_init": 2,
+    "make_envs": 4,
+    "open_envs": 8,
+    "open_run": 3,
+    "ppo_loss": 2,
+    "summarize": 2,
+    "td_target": 2,
+    "update": 8,
+    "update_target": 2,
+    "the command line": 2,
+    "train, while": 7,
+    "train, Log": 6,
+    "train, Evaluate": 8,
+    "train, Save": 7,
+    "train, end": 3,
 }
 SMALL = ["--num-envs", 2, "--total-timesteps", 64, "--eval-episodes", 2]
-REPLAY = ["--buffer-size", 64, "--learning-starts", 32]
-MORE = {
-    **dict.fromkeys(NAMES, ["--env-id", "Pendulum-v1", "--num-steps", 8, "--num-minibatches", 2]),
-    **dict.fromkeys(
-        ["ppo", "ppo_pixels", "ppo_atari", "ppo_atari_ddp"],
-        ["--num-steps", 8, "--num-minibatches", 2],
-    ),
-    **dict.fromkeys(Q_LEARNING, REPLAY),
-    **dict.fromkeys(OFF_POLICY, [*REPLAY, "--env-id", "Pendulum-v1"]),
-}
+SMALL += ["--num-steps", 8, "--num-minibatches", 2, "--buffer-size", 64, "--learning-starts", 32]
 
 
-@pytest.fixture(params=FILES)
+@pytest.fixture(params=EVERY)
 def name(request):
     return request.param
 
@@ -125,8 +79,6 @@ def test_readability(name):
 def test_limits_of_contributing():
     """Would break: a limit in CONTRIBUTING.md that is not the one that is held."""
     page = (ROOT / "CONTRIBUTING.md").read_text()
-    rows = re.findall(r"^\| `(\w+).py` \| `(\w+).py` \| `(.+)` \| (\d+) \|$", page, re.M)
-    assert [(parent, child, int(most), tag) for parent, child, tag, most in rows] == VARIANTS
     rows = re.findall(r"^\| (\w+)\b.*\| (\d+) \|$", page, re.M)
     assert {name: int(most) for name, most in rows} == readability.LIMITS
 
@@ -155,10 +107,8 @@ def test_measures():
 def test_imports_nothing_of_the_repository(name):
     """Would break: a helper module shared between algorithms."""
     # folders without Python files, such as wandb/ of Weights & Biases, are no modules of ours
-    ours = {path.parent.name for path in ROOT.glob("*/*.py")} | {
-        *FILES,
-        *(path.stem for path in ROOT.glob("*.py")),
-    }
+    ours = {path.parent.name for path in ROOT.glob("*/*.py")}
+    ours |= {path.stem for path in [*ROOT.glob("*.py"), *ALGOS.glob("*.py")]}
     for node in ast.walk(ast.parse(script(name).read_text())):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0
@@ -182,13 +132,16 @@ def test_import_has_no_side_effect(name, tmp_path, monkeypatch, capfd):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name not in CHILDREN])
+@pytest.mark.parametrize("name", [*LOOPS, "ppo_pixels", *RUNNERS])
 def test_runs_when_copied_alone(name, tmp_path):
-    """Would break: any use of a file beside it, or of the folder it is started from."""
+    """The others have the same command line. Would break: any use of a file beside it, or of the folder it is started
+    from."""
     shutil.copy(script(name), tmp_path)
-    flags = SMALL + MORE.get(name, [])
+    args, pairs = load(name), zip(SMALL[::2], SMALL[1::2])
+    flags = [word for pair in pairs if has(args, pair[0][2:].replace("-", "_")) for word in pair]
+    flags += ["--env-id", "Pendulum-v1"] if name in CONTINUOUS else []
     process = command_line(*flags, script=f"{name}.py", cwd=tmp_path)
-    _, errors = process.communicate(timeout=180)
+    _, errors = process.communicate(timeout=600)  # Ray takes minutes on a busy machine
     assert process.returncode == 0, errors
     (summary,) = tmp_path.glob("runs/*/summary.json")
     assert json.loads(summary.read_text())["algo"] == name
@@ -201,24 +154,37 @@ def without_docstring(name: str) -> list[str]:
     return text.splitlines()[ast.parse(text).body[0].end_lineno :]
 
 
-@pytest.mark.parametrize(("parent", "child", "most", "tag"), VARIANTS)
-def test_variant_differs_by_its_change_only(parent, child, most, tag):
+@pytest.mark.parametrize("name", VARIANTS)
+def test_variant_differs_by_its_change_only(name):
     """Would break: a fix made in one file and not in its sibling, a change that no tag explains."""
-    old, new = without_docstring(parent), without_docstring(child)
+    row = FILES[name]
+    old, new = without_docstring(row.parent), without_docstring(name)
     opcodes = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
     hunks = [hunk for hunk in opcodes if hunk[0] != "equal"]
     changed = sum(hunk[2] - hunk[1] + hunk[4] - hunk[3] for hunk in hunks)
-    assert 0 < changed <= most
+    assert 0 < changed <= row.most
     for _, _, _, start, end in hunks:
-        assert any(tag in line for line in new[start:end]), new[start:end]
+        assert any(row.tag in line for line in new[start:end]), new[start:end]
+
+
+def phases(train: str) -> dict[str, str]:
+    """The phases of train() by the comments over them, and its loop's head and end."""
+    found, phase = defaultdict(str), "begin"
+    for line in train.splitlines():
+        if comment := re.match(rf" +# ({PHASES})\b", line):
+            phase = comment[1]
+        elif re.match("    (for|while) ", line):
+            phase = "end" if "for resource" in line else "while"
+        found[f"train, {phase}"] += f"{line}\n"
+    return found
 
 
 @functools.cache
 def parts() -> dict[str, dict[str, str]]:
-    """{class or function: {file: its text}}; of a class without its docstring, which may hold a figure
-    measured with that file."""
+    """{class, function, or phase of train(): {file: its text}}; of a class without its docstring, which may hold a
+    figure measured with that file."""
     found = defaultdict(dict)
-    for name in FILES:
+    for name in EVERY:
         text = script(name).read_text()
         for node in ast.parse(text).body:
             if isinstance(node, ast.ClassDef | ast.FunctionDef):
@@ -226,29 +192,36 @@ def parts() -> dict[str, dict[str, str]]:
                 if isinstance(node, ast.ClassDef):
                     source = source.replace(ast.get_source_segment(text, node.body[0]), "")
                 found[node.name][name] = source
+                if node.name == "train" and name in PARENTS:
+                    for phase, lines in phases(source).items():
+                        found[phase][name] = lines
+        found["the command line"][name] = text.rpartition("\nif __name__")[2]
     return found
 
 
-@pytest.mark.parametrize("part", sorted(set(parts()) - OWN))
+SHARED = {part for part in parts() if part not in OWN and not part.startswith("train, ")}
+SHARED |= {part for part in VERSIONS if part.startswith("train, ")}
+
+
+def tags_of(name: str) -> list[str]:
+    """The tag of a variant, and those of its parents."""
+    return [FILES[name].tag, *tags_of(FILES[name].parent)] if FILES[name].parent else []
+
+
+@pytest.mark.parametrize("part", sorted(SHARED))
 def test_what_siblings_share_is_the_same(part):
-    """Every class and function that two files have, but for the tagged ones of a variant.
-    Would break: a fix made in one file and not in its sibling."""
-    tags = {}
-    for parent, child, _, tag in VARIANTS:
-        tags[child] = (tag, *tags.get(parent, ()))
-    for group in GROUPS.get(part, [FILES]):
-        texts = {name: text for name, text in parts()[part].items() if name in group}
-        same = {
-            text: name
-            for name, text in texts.items()
-            if not any(tag in text for tag in tags.get(name, ()))
-        }
-        assert len(same) <= 1, f"{part} differs: {sorted(same.values())}"
+    """Every class and function that two files have, and what follows the rollout in train().
+    Would break: a fix made in one file and not in its sibling, which makes one more version of it."""
+    versions = defaultdict(list)
+    for name, text in parts()[part].items():
+        tagged = any(tag in text for tag in tags_of(name))
+        if not tagged and part not in FILES[name].own:
+            versions[text].append(name)
+    listing = sorted(versions.values())
+    expected = VERSIONS.get(part, min(len(versions), 1))  # 0 of what variants alone have
+    assert len(versions) == expected, f"{part} has {len(versions)} versions: {listing}"
 
 
-def test_siblings_are_declared():
-    """Would break: a version that no group holds, which nothing is compared with."""
-    for part, groups in GROUPS.items():
-        declared = [name for group in groups for name in group]
-        assert len(declared) == len(set(declared))
-        assert set(parts()[part]) <= set(declared), part
+def test_every_file_has_a_row():
+    """Would break: a new file that no test runs."""
+    assert {path.stem for path in ALGOS.glob("*.py")} == {*FILES}

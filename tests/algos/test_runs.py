@@ -21,6 +21,7 @@ import toy_envs
 from conftest import (
     ATARI,
     CONTINUOUS,
+    EVALUATES,
     OFF_POLICY,
     PARENTS,
     PIXELS,
@@ -44,6 +45,7 @@ from conftest import (
 )
 from plainrl_tools.common import commit_of
 
+NO_SCHEDULE = ["trpo_continuous", "reinforce", "sac_continuous"]
 CHARTS = {"charts/episodic_return", "charts/episodic_length", "charts/SPS", "eval/episodic_return"}
 PPO = {"policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac", "explained_variance"}
 LOSSES = {
@@ -59,7 +61,7 @@ SUMMARY |= {"eval_return_mean", "eval_return_std", "eval_returns", "eval_episode
 SUMMARY |= {"train_return_last100", "device", "args", "commit"}
 
 
-@every_of(*PARENTS, *OFF_POLICY[1:])
+@every_of(*PARENTS)
 def test_run_folder(every, monkeypatch, tmp_path):
     """Would break: a key of the tables and plots that is missing, a summary unlike what train()
     returned, a script or hyperparameters that are not kept beside the run, the commit of the folder it is started from,
@@ -101,6 +103,7 @@ def test_run_folder(every, monkeypatch, tmp_path):
     assert {key: saved[key] for key in config} == config
 
 
+@every_of(*EVALUATES)
 def test_evaluation_is_of_first_episodes(every, tmp_path):
     """Of uneven length, so that some environments play several while others play one. Would break: rewards of their
     later episodes, which let those with short ones count for more."""
@@ -112,7 +115,7 @@ def test_evaluation_is_of_first_episodes(every, tmp_path):
     assert summary.get("eval_greedy_returns", expected) == expected
 
 
-@every_of("ppo_continuous", "ppo_pixels", "reinforce")
+@every_of("ppo_continuous", "reinforce")
 def test_steps_per_second(every, tmp_path, monkeypatch):
     """Steps over the seconds that they took: of rollouts of one length the mean of seconds a step. Would break: the
     mean of speeds, which lets a slow iteration count for little; a warm-up that is counted; a short rollout that counts
@@ -127,7 +130,7 @@ def test_steps_per_second(every, tmp_path, monkeypatch):
     assert logged[-1] == pytest.approx(expected)
 
 
-@every_of("dqn", "dqn_pixels", "dqn_atari", "sac_continuous")
+@every_of("dqn", "sac_continuous")
 def test_speed_of_learning(every, tmp_path, monkeypatch):
     """Would break: steps without updates, far faster, in the speed of a run; an iteration that is learning in part."""
     seconds = [1.0, 1.0, 1.0, 3.0, 10.0, 20.0, 10.0, 20.0]
@@ -149,7 +152,7 @@ def speeds(every, folder, monkeypatch, seconds, **flags) -> tuple[list[float], l
     return [value for _, value in logged], np.diff([0, *(step for step, _ in logged)]).tolist()
 
 
-@every_of("ppo_continuous", "ppo_pixels", "ppo_atari")
+@every_of("ppo_continuous", "ppo_atari")
 def test_an_id_with_a_module_or_a_slash(every, tmp_path, registered):
     """Would break: a run that hides in a folder of its own, or in one that some systems cannot name."""
     slash = "ALE/Breakout-v5"
@@ -169,7 +172,7 @@ def metrics_of(algo, folder, **flags):
     return returns, {key: points for key, points in logged.items() if key != "charts/SPS"}
 
 
-@every_of(*PARENTS, *OFF_POLICY[1:])
+@every_of(*PARENTS)
 def test_same_seed_same_metrics(every, monkeypatch, tmp_path):
     """Would break: any generator that is not seeded, any order that depends on time or threads."""
     flags = {"env_id": "ShortBreakout-v4", "total_timesteps": 120}
@@ -187,7 +190,7 @@ def test_same_seed_same_metrics(every, monkeypatch, tmp_path):
     assert one[1][value_loss(every)] != other[1][value_loss(every)]
 
 
-@pytest.mark.parametrize("name", ["ppo_continuous", "ppo", "dqn", "sac_continuous"])
+@pytest.mark.parametrize("name", ["ppo_continuous", "dqn"])
 def test_same_seed_same_metrics_on_envpool(name, tmp_path):
     """Would break: EnvPool's default seed; the order in which its threads end."""
     algo, env_id = load(name), "Pendulum-v1" if name in CONTINUOUS else "CartPole-v1"
@@ -234,7 +237,7 @@ def test_checkpoint_holds_the_agent(every, monkeypatch, tmp_path):
     assert all(torch.equal(*both) for both in zip(*drawn))
 
 
-@files("ppo_atari", "a2c_atari", "dqn_atari")
+@files("ppo_atari", "dqn_atari")
 def test_videos_of_atari(atari, tmp_path):
     """Would break: --capture-video without pictures, in grey, or of more than three games."""
     imageio = pytest.importorskip("imageio.v3")
@@ -247,7 +250,7 @@ def test_videos_of_atari(atari, tmp_path):
     assert all(film.max() > 100 and film[0].shape[-1] == 3 for film in pictures)
 
 
-@every_of("ppo_continuous", "dqn", "ppo_pixels", "sac_continuous")
+@every_of("ppo_continuous", "ppo_pixels")
 def test_videos(every, tmp_path):
     """The whole episode: its first picture and one for each step. Would break: --capture-video that
     records nothing, or another episode."""
@@ -305,7 +308,7 @@ def test_plain_lines(every, tmp_path, capsys):
     assert "|" not in errors
 
 
-@every_of("ppo_continuous", "dqn", "ppo_pixels", "ppo_atari", "sac_continuous")
+@every_of("ppo_continuous", "dqn", "a2c_atari", "sac_continuous")
 def test_without_an_episode(every, tmp_path, capsys):
     """A run in which no episode ends. Would break: a mean of nothing, its warning or its traceback."""
     long = {"length": staticmethod(lambda i, game: 100)}
@@ -318,7 +321,7 @@ def test_without_an_episode(every, tmp_path, capsys):
     assert "charts/episodic_return" not in scalars(run_folder(tmp_path))
 
 
-@every_of("ppo_continuous", "dqn", "ppo_atari", "sac_continuous")
+@every_of("ppo_continuous", "ppo_atari", "sac_continuous")
 def test_track(every, monkeypatch, tmp_path):
     """Weights & Biases, faked. Would break: a run without project, team or hyperparameters; a resumed
     run that begins a new one there."""
@@ -337,17 +340,17 @@ def test_track(every, monkeypatch, tmp_path):
     assert [given["config"]["total_timesteps"] for given in calls][1] == 90
 
 
+@every_of(*[name for name in PARENTS if name not in NO_SCHEDULE])
 def test_extension_is_documented(every, capsys):
     """Would break: schedules that end with --total-timesteps, and no word of it."""
     with pytest.raises(SystemExit):
         every.tyro.cli(every.Args, args=["--help"])
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    if every.__name__ in ("trpo_continuous", "reinforce", *OFF_POLICY):
-        pytest.skip("it has no schedule")
     scheduled = "anneal_lr" if has(every, "anneal_lr") else "exploration_fraction"
     assert re.search(rf"{flag(scheduled)}\b.{{1,100}}total.timesteps", text)
 
 
+@every_of(*PARENTS)
 def test_command_in_the_docstring(every):
     """Would break: the command that a reader copies first, with a flag that is none."""
     (line,) = re.findall(
@@ -358,7 +361,7 @@ def test_command_in_the_docstring(every):
     every.tyro.cli(every.Args, args=flags)
 
 
-@every_of(*ATARI, *PIXELS, "sac_continuous")
+@every_of("ppo_pixels", "dqn_atari", "sac_continuous")
 @pytest.mark.parametrize("precision", ["auto", "bfloat16", "float32"])
 def test_precision_is_recorded_as_what_it_became(every, monkeypatch, tmp_path, precision):
     """Would break: tables in which auto is 8 bits on one machine and 24 on another, unseen; a network in another one
@@ -372,7 +375,7 @@ def test_precision_is_recorded_as_what_it_became(every, monkeypatch, tmp_path, p
     assert read_checkpoint(run_folder(tmp_path))["precision"] == summary["precision"]
 
 
-@every_of(*ATARI, *PIXELS, "sac_continuous")
+@every_of("ppo_pixels")
 @pytest.mark.parametrize("native", [False, True])
 def test_emulated_bfloat16_is_said(every, tmp_path, capsys, monkeypatch, native):
     """Would break: a sweep with --precision bfloat16 that makes 19 steps a second, without a word."""
@@ -437,3 +440,39 @@ def test_what_a2c_asks_of_the_system():
         text=True,
     )
     assert told.stdout.split() == ["True", "10000"], told.stderr
+
+
+# Short real learning: what the probe's toys are too easy for. dqn.py's is left to the probe: it takes longer
+
+PENDULUM = {  # not left to the defaults, which are chosen for other tasks
+    "num_steps": 64,
+    "num_minibatches": 8,
+    "update_epochs": 10,
+    "learning_rate": 1e-3,
+    "gamma": 0.99,
+    "activation": "SiLU",
+    "init_std": 1.0,
+    "norm_adv": True,
+    "vf_coef": 0.5,
+    "total_timesteps": 200_000,
+    "eval_episodes": 50,
+}
+TASKS = [
+    (
+        "ppo_continuous",
+        "Pendulum-v1",
+        PENDULUM,
+        -220,
+    ),  # ten runs: -146 to -172; a random policy: about -1200
+    ("ppo", "CartPole-v1", {"total_timesteps": 100_000}, 450),
+    ("reinforce", "CartPole-v1", {"total_timesteps": 150_000}, 350),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "env_id", "flags", "least"), TASKS)
+def test_learns(name, env_id, flags, least, tmp_path):
+    """Would break: anything that is too small for the other tests to see."""
+    algo = load(name)
+    summary = algo.train(algo.Args(env_id=env_id, runs_dir=str(tmp_path), **flags))
+    assert summary["eval_return_mean"] >= least

@@ -1,16 +1,14 @@
 """benchmarks/studies/rpo/analyse.py: its cells are those that scripts/rpo.sh trains, its corrections those planned."""
 
 import itertools
-import os
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+import sweep
+from conftest import ROOT, stub_of
 from plainrl_tools import results
 from plainrl_tools.common import load
+from plainrl_tools.sweeping import plan
 
 rpo_study = load(ROOT / "benchmarks/studies/rpo/analyse.py")
 
@@ -32,16 +30,19 @@ def rows_of(scores: dict[str, list[float]]) -> list:
     return rows
 
 
-def test_cells_are_trained(tmp_path):
+def trained_by(parts: str, folder, monkeypatch) -> set[str]:
+    """The exp_names of these parts of scripts/rpo.sh; nothing is started."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(plan, "dry_start", lambda *_: None)  # test_sweep.py starts them
+    _, lines = stub_of(f"rpo {parts}", folder, SEEDS="1")
+    jobs = sweep.expand(sweep.Options(jobs=Path("list")), [], lines)
+    return {job.args["exp_name"] for job in jobs}
+
+
+def test_cells_are_trained(tmp_path, monkeypatch):
     """Would break: a cell of the page that no run of the study has, and so never a number."""
-    line = ["bash", ROOT / "scripts/rpo.sh", "--dry-run"]
-    search = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    variables = os.environ | {"RUNS": str(tmp_path), "SEEDS": "1", "PATH": search}
-    variables["PARTS"] = (
-        "pendulum fixed standardised discount together short three clipped wide distributions"
-    )
-    text = subprocess.run(line, env=variables, capture_output=True, text=True)
-    trained = set(re.findall(r"--exp-name (\S+)", text.stdout))
+    parts = "pendulum fixed standardised discount together short three clipped wide distributions"
+    trained = trained_by(parts, tmp_path, monkeypatch)
     wanted = {
         rpo_study.name_of(*cell)
         for setting in rpo_study.SETTINGS
@@ -49,15 +50,11 @@ def test_cells_are_trained(tmp_path):
         for pair in pairs
         for cell in pair
     }
-    assert wanted == trained, text.stderr
+    assert wanted == trained
     assert len(trained) == 24 + 2 + 5 + 2 + 4 + 3 + 4 + 7 + 1
-    first = subprocess.run(line, env=variables | {"PARTS": ""}, capture_output=True, text=True)
-    first = set(re.findall(r"--exp-name (\S+)", first.stdout))
-    assert (
-        first < trained and len(first) == 12 + 3 + 4 + 2 + 2
-    )  # docs/rpo.md's first table, and the control
-    text = subprocess.run(line, env=variables | {"PARTS": "robust"}, capture_output=True, text=True)
-    assert set(re.findall(r"--exp-name (\S+)", text.stdout)) == set(rpo_study.WALKERS.values())
+    first = trained_by("", tmp_path, monkeypatch)
+    assert first < trained and len(first) == 12 + 3 + 4 + 2 + 2  # docs/rpo.md's first table
+    assert trained_by("robust", tmp_path, monkeypatch) == set(rpo_study.WALKERS.values())
 
 
 def test_correction():

@@ -125,53 +125,6 @@ def test_declared_runs_that_left_no_folder(tmp_path, capsys):
     assert "peer on Pendulum-v1 with seed 2 is not there" in err and err.count("\n") == 1
 
 
-def test_caption_counts_each_side(tmp_path, monkeypatch):
-    """Would break: a caption that claims equal seeds."""
-    captions = []
-    monkeypatch.setattr(time_to_return, "save", lambda *given: captions.append(given[2]))
-    run = {"env_id": "Pendulum-v1", "exp_name": "ppo_continuous", "seed": 1, "reached": False}
-    runs = [run | {"curve": [(1000, 60.0, -900.0)]}]
-    for more in ({"seed": 2}, {"exp_name": "peer"}, {"exp_name": "peer", "seed": 2}):
-        runs.append(runs[0] | more)
-        time_to_return.draw(tmp_path / "x.png", runs, "ppo_continuous")
-    words = [caption.partition(".")[0] for caption in captions]
-    assert words == [f"Every run, {seeds} seeds each" for seeds in ("2", "1 to 2", "2")]
-
-
-def test_what_the_figure_shows(tmp_path, monkeypatch):
-    """Ours is drawn last, on top. Would break: seconds for minutes, a dot where nobody is there or at the end of a run,
-    colours that change sides, a curve in another task's panel."""
-    figures = []
-    monkeypatch.setattr(time_to_return, "save", lambda *given: figures.append((given[0], given[4])))
-
-    def run(side, env_id, minutes, reached):
-        curve = [(1000, 60.0 * minutes, -300.0), (2000, 120.0 * minutes, -100.0)]
-        key = {"env_id": env_id, "exp_name": side, "seed": 1, "curve": curve}
-        return key | {"reached": reached, "minutes": 1.5 * minutes}
-
-    ours, peer = "ppo_continuous", "sb3_ppo-sb3-ours"
-    runs = [run(ours, "Pendulum-v1", 2, True), run(peer, "Pendulum-v1", 4, False)]
-    runs.append(run(peer, "HalfCheetah-v5", 6, True))
-    time_to_return.draw(tmp_path / "x.png", runs, ours)
-    ((figure, look),) = figures
-    shown = {}
-    for axis in figure.axes:
-        goal, *lines = [(*map(list, line.get_data()), line.get_color()) for line in axis.lines]
-        assert goal[1] == [time_to_return.GOALS[axis.get_title().split()[0]]] * 2
-        shown[axis.get_title()] = lines
-    blue, red = (time_to_return.SIDES[side][1] for side in (ours, peer))
-    assert blue != red and shown == {
-        "HalfCheetah-v5 to 3,000": [([6, 12], [-300, -100], red), ([9], [3000], red)],
-        "Pendulum-v1 to -200": [
-            ([4, 8], [-300, -100], red),
-            ([2, 4], [-300, -100], blue),
-            ([3], [-200], blue),
-        ],
-    }
-    labels = {side: (one["label"], one["color"]) for side, one in look.items()}
-    assert labels == {side: time_to_return.SIDES[side] for side in (ours, peer)}
-
-
 def test_what_a_late_run_may_move():
     """Would break: a mark where the median is exact, none where it is not, a ratio that a late run of ours flatters."""
 

@@ -11,10 +11,8 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,7 +22,6 @@ import numpy as np
 import pytest
 import torch
 import toy_envs  # noqa: F401  (registers ShortBreakout-v4)
-from conftest import OFF_POLICY
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 from plainrl_tools.common import ROOT, load
 
@@ -90,7 +87,7 @@ def test_policy_in_own_python(run, tmp_path):
 
 
 OTHER_FILES = {"ppo": "CartPole-v1", "dqn": "CartPole-v1", "sac_continuous": "Pendulum-v1"}
-OTHER_FILES |= dict.fromkeys(("td3_continuous", "ddpg_continuous"), "Pendulum-v1")
+OTHER_FILES["td3_continuous"] = "Pendulum-v1"
 
 
 @pytest.mark.parametrize("name", OTHER_FILES)
@@ -190,12 +187,6 @@ def test_seeds(run, capsys):
     assert printed(capsys) == pytest.approx(summary["eval_returns"], abs=0.02)
 
 
-def test_checkpoint_path_and_renamed_copy(run, tmp_path, capsys):
-    shutil.copy(ALGO, tmp_path / "my_copy.py")
-    play(run / "checkpoint.pt", algo_file=tmp_path / "my_copy.py")
-    assert printed(capsys) == pytest.approx(own_returns(run, episodes=2), abs=0.02)
-
-
 def test_module_beside_the_script(tmp_path):
     """Would break: a copy that python runs and probe.py, sweep.py and enjoy.py refuse, or one that gets the module of
     this name that lies beside another copy, or in scripts/."""
@@ -263,13 +254,12 @@ def test_copy_with_wrappers(run, tmp_path, capsys, screen):
     assert returns[0][0] == pytest.approx(*module.evaluate(agent, envs, obs), abs=0.02)
 
 
-@pytest.mark.parametrize("name", ["ppo_rnd", "ppo_icm"])
-def test_files_with_a_bonus_draw(name, tmp_path, capsys):
+def test_files_with_a_bonus_draw(tmp_path, capsys):
     """Would break: --stochastic that plays the mode where evaluate() asks get_mode for it."""
-    module = load(ROOT / "algos" / f"{name}.py")
+    module = load(ROOT / "algos/ppo_rnd.py")
     args = module.Args(env_id="CartPole-v1")
     agent = module.Agent(4, gym.spaces.Discrete(2), args)
-    saved = {"algo": name, "args": vars(args), "agent": agent.state_dict()}
+    saved = {"algo": "ppo_rnd", "args": vars(args), "agent": agent.state_dict()}
     torch.save(saved, tmp_path / "checkpoint.pt")
     lengths = []
     for stochastic in (False, True):
@@ -305,38 +295,14 @@ def test_video_holds_every_frame(run, tmp_path, capsys, monkeypatch):
     assert np.abs(frames[0].astype(float) - frames[100]).max() > 50  # it moves
 
 
-def test_stopped_with_a_video_half_written(run, tmp_path):
-    """SIGTERM leaves no half video. Would break: the folder aside outliving the process."""
-    pytest.importorskip("imageio.v3")
-    words = [run, "--episodes", "50", "--video", tmp_path / "out.mp4"]
-    command = [sys.executable, ROOT / "scripts/enjoy.py", *words]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    while not list(tmp_path.glob(".*/*")):
-        assert process.poll() is None
-        time.sleep(0.1)
-    process.terminate()
-    assert process.wait(timeout=60) == 128 + signal.SIGTERM
-    assert not list(tmp_path.iterdir())
-
-
-def test_stopped_while_the_environment_is_made(run, tmp_path, capfd):
-    """Would break: Ctrl-C that is reported as an environment that cannot be made."""
-    text = ALGO.read_text().replace("def make_envs(", "def make_envs_later(", 1)
-    text += "\n\ndef make_envs(args, backend, *rest):\n    sys.exit(130)\n"
-    with pytest.raises(SystemExit) as stopped:
-        play(run, algo_file=written(tmp_path / "mine.py", text))
-    assert stopped.value.code == 130 and capfd.readouterr() == ("", "")
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a limit on the size of files")
-@pytest.mark.parametrize("episodes", ["1", "9"])
-def test_full_disk(episodes, run, tmp_path):
+def test_full_disk(run, tmp_path):
     """A limit on the size of files stands in for the disk. Would break: a video that ends without its index and is
     reported as written; a traceback, if the encoder ends in the middle."""
     pytest.importorskip("imageio.v3")
     program = "import resource, os, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000,) * 2); "
     program += "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
-    words = [run, "--episodes", episodes, "--video", tmp_path / "out.mp4"]
+    words = [run, "--episodes", "9", "--video", tmp_path / "out.mp4"]
     command = [sys.executable, "-c", program, ROOT / "scripts/enjoy.py", *words]
     done = subprocess.run([*map(str, command)], capture_output=True, text=True)
     last = done.stderr.splitlines()[-1]
@@ -352,19 +318,6 @@ def test_animation(run, tmp_path):
     command = [sys.executable, ROOT / "docs/make_animation.py", *words]
     subprocess.run(command, check=True, capture_output=True)
     assert image.open(tmp_path / "out.gif").n_frames > 5
-
-
-@pytest.mark.parametrize("env_id", ["Pendulum", "gymnasium:Pendulum-v1"])
-def test_video_by_other_names(env_id, run, tmp_path, capsys, monkeypatch):
-    """Would break: a name without a version, a module's name, a registry in which others find what enjoy.py made."""
-    imageio = pytest.importorskip("imageio.v3")
-    monkeypatch.delenv("DISPLAY", raising=False)
-    before = {name: str(spec) for name, spec in gym.registry.items()}
-    named = changed(run, tmp_path / "run", args={"env_id": env_id})
-    play(named, video=tmp_path / "out.mp4", episodes=1)
-    assert printed(capsys) == pytest.approx(own_returns(run, episodes=1), abs=0.02)
-    assert len(imageio.imread(tmp_path / "out.mp4")) == 201
-    assert before.items() <= {name: str(spec) for name, spec in gym.registry.items()}.items()
 
 
 def test_window(run, tmp_path, capsys, screen):
@@ -405,17 +358,10 @@ def test_closed_window(run, capsys, screen, monkeypatch):
     assert capsys.readouterr().out == "the window was closed in episode 1\n"
 
 
-@pytest.mark.parametrize("driver", ["offscreen", None])
-def test_display_that_cannot_be_reached(driver, run, screen, monkeypatch, capfd):
+def test_display_that_cannot_be_reached(run, screen, monkeypatch, capfd):
     """Would break: SDL, which draws into memory where DISPLAY names no server, so that the episodes play unseen."""
     pygame = pytest.importorskip("pygame")
-
-    def fail():
-        raise pygame.error("No available video device")
-
-    monkeypatch.setattr(pygame.display, "get_driver", lambda: driver)
-    if driver is None:
-        monkeypatch.setattr(pygame.display, "init", fail)
+    monkeypatch.setattr(pygame.display, "get_driver", lambda: "offscreen")
     with pytest.raises(SystemExit):
         play(run, render=True)
     out, err = capfd.readouterr()
@@ -424,8 +370,7 @@ def test_display_that_cannot_be_reached(driver, run, screen, monkeypatch, capfd)
 
 
 @pytest.mark.skipif(not shutil.which("Xvfb"), reason="needs a virtual display (Debian: xvfb)")
-@pytest.mark.parametrize("gl", ["glfw", "egl"])
-def test_mujoco_in_a_window(gl, run, tmp_path):
+def test_mujoco_in_a_window(run, tmp_path):
     """Would break: a window that takes the OpenGL context from MuJoCo, whose frames are black then."""
     pytest.importorskip("mujoco")
     display, number = os.pipe()
@@ -448,7 +393,7 @@ def test_mujoco_in_a_window(gl, run, tmp_path):
             "enjoy.main(args)",
         ]
         folder = changed(run, tmp_path / "run", args={"env_id": "Hopper-v5"})
-        variables = {"DISPLAY": f":{name}", "MUJOCO_GL": gl, "PYTHONPATH": ROOT / "scripts"}
+        variables = {"DISPLAY": f":{name}", "MUJOCO_GL": "glfw", "PYTHONPATH": ROOT / "scripts"}
         done = subprocess.run(
             [sys.executable, "-c", "\n".join(program), folder],
             env=os.environ | variables,
@@ -478,15 +423,6 @@ class Painted(PendulumEnv):
         return np.full(self.shape, 50, np.uint8) if self.shape else None
 
 
-class OnlyInAWindow(Painted):
-    metadata = {"render_modes": ["human"]}
-    drawn = 0
-
-    def step(self, action):
-        OnlyInAWindow.drawn += 1
-        return super().step(action)
-
-
 @pytest.fixture
 def painted(run, tmp_path):
     """Register the environment for the length of a test and return a run of it."""
@@ -502,7 +438,7 @@ def painted(run, tmp_path):
         del gym.registry[env_id]
 
 
-@pytest.mark.parametrize("shape", [(40, 60), (40, 60, 3), (40, 60, 4), (800, 600, 3)])
+@pytest.mark.parametrize("shape", [(40, 60), (800, 600, 4)])
 def test_frames_of_other_shapes(shape, painted, capsys, screen):
     """Small frames are enlarged by a whole factor. Would break: a grey image or one with transparency."""
     play(painted(Painted, shape=shape), render=True)
@@ -512,20 +448,10 @@ def test_frames_of_other_shapes(shape, painted, capsys, screen):
     assert (screen.images[-1] == 50).all()
 
 
-def test_environment_with_a_window_of_its_own(painted, capsys, screen):
-    """Would break: an environment that renders for people only."""
-    OnlyInAWindow.drawn = 0
-    play(painted(OnlyInAWindow), render=True)
-    assert len(printed(capsys)) == 2 and OnlyInAWindow.drawn == 400 and not screen.opened
-
-
-@pytest.mark.parametrize("output", ["window", "video"])
-def test_no_image(output, painted, tmp_path, capfd, screen):
+def test_no_image(painted, tmp_path, capfd, screen):
     """Would break: a traceback in the middle of the first episode."""
-    run = painted(Painted)
-    video = tmp_path / "out.mp4" if output == "video" else None
     with pytest.raises(SystemExit):
-        play(run, render=True, video=video)
+        play(painted(Painted), video=tmp_path / "out.mp4")
     out, err = capfd.readouterr()
     assert not out and err.count("\n") == 1 and not screen.opened
     assert "NoneType" in err and "--no-render" in err and not list(tmp_path.glob("*.mp4"))
@@ -541,26 +467,6 @@ def changed(run: Path, folder: Path, **changes) -> Path:
     return folder
 
 
-def folder(place: Path) -> Path:
-    (place / "out.mp4").mkdir()
-    return place / "out.mp4"
-
-
-def half(run: Path, folder: Path) -> Path:
-    """A copy of the run whose checkpoint was cut in half."""
-    folder.mkdir()
-    content = (run / "checkpoint.pt").read_bytes()
-    (folder / "checkpoint.pt").write_bytes(content[: len(content) // 2])
-    return folder
-
-
-def listed(folder: Path) -> Path:
-    """A folder whose checkpoint is a list."""
-    folder.mkdir()
-    torch.save([1, 2], folder / "checkpoint.pt")
-    return folder
-
-
 def written(file: Path, text: str) -> Path:
     file.write_text(text)
     return file
@@ -570,8 +476,6 @@ BAD = {
     "no folder": (lambda run, tmp: dict(run=tmp / "nowhere"), "does not exist"),
     "no checkpoint": (lambda run, tmp: dict(run=tmp), "checkpoint.pt does not exist"),
     "foreign file": (lambda run, tmp: dict(run=ALGO), "or not a checkpoint of an algorithm"),
-    "cut in half": (lambda run, tmp: dict(run=half(run, tmp / "run")), "is damaged or not a"),
-    "a list": (lambda run, tmp: dict(run=listed(tmp / "run")), "is damaged or not a checkpoint"),
     "foreign algorithm": (
         lambda run, tmp: dict(run=changed(run, tmp / "run", algo="sarsa")),
         "--algo-file",
@@ -584,56 +488,30 @@ BAD = {
         lambda run, tmp: dict(run=changed(run, tmp / "run", agent={"extra": torch.ones(1)})),
         "weights",
     ),
-    "missing algorithm": (
-        lambda run, tmp: dict(algo_file=tmp / "mine.py"),
-        "mine.py does not exist",
-    ),
-    "wrong algorithm": (
-        lambda run, tmp: dict(algo_file=ROOT / "scripts" / "enjoy.py"),
-        "--algo-file",
-    ),
     "unknown environment": (
         lambda run, tmp: dict(run=changed(run, tmp / "run", args={"env_id": "Nothing-v0"})),
         "Nothing-v0 cannot be",
-    ),
-    "EnvPool only": (
-        lambda run, tmp: dict(
-            run=changed(run, tmp / "run", args={"env_id": "WalkerWalk-v1"}), video=tmp / "out.mp4"
-        ),
-        "EnvPool only",
     ),
     "no display": (
         lambda run, tmp: dict(render=True),
         "use --video FILE to write a video, or --no-render to print",
     ),
     "seeds and a seed": (lambda run, tmp: dict(seeds=(5, 9), seed=3), "--seeds 5 9"),
-    "seeds and episodes": (lambda run, tmp: dict(seeds=(5, 9), episodes=3), "--seeds 5 9"),
-    "a negative one of the seeds": (lambda run, tmp: dict(seeds=(5, -9)), "--seeds 5 -9"),
     "import that fails": (
         lambda run, tmp: dict(algo_file=written(tmp / "mine.py", "import no_such_module\n")),
         "must be given there, not as a copy",
     ),
     "no episodes": (lambda run, tmp: dict(episodes=0), "--episodes"),
-    "negative seed": (lambda run, tmp: dict(seed=-1), "--seed"),
-    "no mp4": (lambda run, tmp: dict(video=tmp / "out.gif"), "--video"),
     "no folder for the video": (lambda run, tmp: dict(video=tmp / "no" / "out.mp4"), "--video"),
-    "video below a file": (
-        lambda run, tmp: dict(video=ALGO / "out.mp4"),
-        "does not exist; create it first",
-    ),
-    "folder in the place of the video": (lambda run, tmp: dict(video=folder(tmp)), "is a folder"),
     "video that cannot be written": (
         lambda run, tmp: dict(video=Path("/proc/out.mp4")),
         "--video /proc/out.mp4: /proc cannot be written",
     ),
-    "folder for the algorithm": (lambda run, tmp: dict(algo_file=tmp), "is a folder"),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_is_one_line(name, run, tmp_path, capfd, monkeypatch):
-    if name == "EnvPool only":
-        pytest.importorskip("envpool")
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
@@ -665,7 +543,7 @@ def test_mujoco_without_gl_names_the_variable(run, tmp_path, monkeypatch, capsys
     gc.collect()
 
 
-@pytest.mark.parametrize("name", ["HalfCheetah-v5", "Ant-v4", "Swimmer-v5", "Walker2d-v5"])
+@pytest.mark.parametrize("name", ["HalfCheetah-v5", "Walker2d-v5"])
 def test_camera_follows(name):
     """Would break: a cheetah that has left the picture after a second. The camera's name is one that the task has."""
     with enjoy.rendered(gym.spec(name), "rgb_array"):
@@ -678,22 +556,22 @@ def test_camera_follows(name):
             assert env.unwrapped.model.camera(given["camera_name"]).id >= 0
 
 
-@pytest.mark.parametrize("name", ["ppo", "dqn", "reinforce"])
+@pytest.mark.parametrize("name", ["ppo", "dqn"])
 def test_discrete_actions(name, tmp_path, capsys):
     """Would break: an Agent of other parameters that cannot be rebuilt; best.pt or an earlier checkpoint that cannot be
     played; draws that are the mode's actions."""
     module = load(ROOT / "algos" / f"{name}.py")
     small = dict(
         env_id="CartPole-v1",
-        total_timesteps=2000,
+        total_timesteps=600,
         eval_episodes=3,
         runs_dir=str(tmp_path),
         learning_rate=3e-3,
-        eval_frequency=600,
+        eval_frequency=200,
         keep_checkpoints=1,
     )
-    own = {"ppo": {"num_envs": 8}, "dqn": {"learning_starts": 200}}
-    module.train(module.Args(**small, **own.get(name, {})))
+    own = {"ppo": {"num_envs": 2}, "dqn": {"learning_starts": 200}}
+    module.train(module.Args(**small, **own[name]))
     (run,) = tmp_path.iterdir()
     capsys.readouterr()
     files = sorted(path.name for path in run.glob("*.pt"))
@@ -723,7 +601,7 @@ def test_discrete_actions(name, tmp_path, capsys):
         assert drawn != re.findall(r"return ([\d.]+)", capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("name", OFF_POLICY)
+@pytest.mark.parametrize("name", ["sac_continuous", "td3_continuous"])
 def test_files_with_a_replay_buffer(name, tmp_path, capsys):
     """Would break: an Agent that cannot be rebuilt; --stochastic that plays the mean action, or another noise than
     training's."""
@@ -752,8 +630,9 @@ def test_files_with_a_replay_buffer(name, tmp_path, capsys):
         assert printed(capsys) == pytest.approx(expected, abs=0.02)
 
 
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "envs:CartPolePixels-v0"])
-@pytest.mark.parametrize("name", ["ppo_pixels", "dqn_pixels"])
+@pytest.mark.parametrize(
+    ("name", "env_id"), [("ppo_pixels", "CartPole-v1"), ("dqn_pixels", "envs:CartPolePixels-v0")]
+)
 def test_pixels(name, env_id, tmp_path, capsys, screen):
     """Pictures of the environment itself and of its rendering, played, filmed, and shown in a window. Would break: a
     network of another size, a window in place of the agent's pictures."""
@@ -828,32 +707,3 @@ def test_atari_returns_and_video(game, tmp_path, capsys, monkeypatch):
     assert np.max(errors, axis=0)[0] < 3 and np.divide(*np.sum(errors, axis=0)) < 0.7, np.sum(
         errors, axis=0
     )
-
-
-def test_atari_window(game, tmp_path, capsys, screen):
-    """Would break: a window of other games than those of the video, or a grey one of 84 x 84 pixels."""
-    imageio = pytest.importorskip("imageio.v3")
-    play(game[0], video=tmp_path / "out.mp4")
-    filmed = capsys.readouterr().out
-    play(game[0], render=True)
-    assert capsys.readouterr().out == filmed
-    frames = imageio.imread(tmp_path / "out.mp4")
-    assert screen.opened == 1 and len(screen.images) == len(frames)
-    assert {image.shape for image in screen.images} == {(3 * 210, 3 * 160, 3)}
-    for image, frame in zip(screen.images, frames):
-        assert np.abs(image[::3, ::3].astype(int) - frame).mean() < 5  # the video is compressed
-
-
-def test_atari_bad_input_is_one_line(game, capfd, monkeypatch):
-    monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.delenv("DISPLAY", raising=False)
-    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    for options, words in (
-        (dict(render=True), ("no display", "--video FILE", "--no-render")),
-        (dict(stochastic=True), ("--stochastic",)),
-    ):
-        with pytest.raises(SystemExit) as stopped:
-            play(game[0], **options)
-        out, err = capfd.readouterr()
-        assert stopped.value.code == 2 and not out
-        assert err.count("\n") == 1 and all(word in err for word in words)

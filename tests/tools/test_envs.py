@@ -98,7 +98,7 @@ def test_training_and_evaluation_seeds_never_meet(name, tmp_path, monkeypatch):
         return made
 
     monkeypatch.setattr(algo, "make_envs", record)
-    for seed in (0, 1, 2, 12345, 107_295):
+    for seed in (0, 1, 107_295):
         for resume in ("", "again"):
             folder, total = tmp_path / str(seed), 32
             if resume:
@@ -106,7 +106,7 @@ def test_training_and_evaluation_seeds_never_meet(name, tmp_path, monkeypatch):
             flags = {"seed": seed, "num_envs": 3, "eval_episodes": 4, "total_timesteps": total}
             flags |= {"learning_starts": 12} if has(algo, "learning_starts") else {}
             algo.train(tiny(algo, folder, resume=resume, **flags))
-    assert len(training) == len(set(training)) == 3 * 2 * 5  # a resumed run has new episodes, too
+    assert len(training) == len(set(training)) == 3 * 2 * 3  # a resumed run has new episodes, too
     assert evaluation and not set(training) & set(evaluation)
     assert max(training + evaluation) < 2**31
 
