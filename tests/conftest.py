@@ -345,6 +345,7 @@ def on_first_step(envs, call):
 
 STUB = """#!/bin/sh
 [ "$2" = "import sbx" ] && exit 1
+[ "$1" = scripts/plainrl_tools/edits.py ] && exec {python} "$@"
 printf '%s\\n' "$@" > {folder}/words; cat > {folder}/lines
 """
 
@@ -355,7 +356,7 @@ def stub_of(study: str, tmp_path, **variables: str) -> tuple[list[str], str]:
     name, _, parts = study.partition(" ")
     python = tmp_path / "bin" / "python"
     python.parent.mkdir(exist_ok=True)
-    python.write_text(STUB.format(folder=tmp_path))
+    python.write_text(STUB.format(folder=tmp_path, python=sys.executable))
     python.chmod(0o755)
     variables |= {"WORKERS": "1", "RUNS": str(tmp_path / "the runs"), "PARTS": parts}
     variables["PATH"] = f"{python.parent}:{os.environ['PATH']}"
