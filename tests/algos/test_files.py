@@ -31,12 +31,12 @@ from conftest import (
 FILES = sorted({path.stem for path in ALGOS.glob("*.py")} | set(EVERY))
 VARIANTS = [  # parent, child, most changed lines, tag of each hunk
     ("ppo_continuous", "rpo_continuous", 21, "# RPO:"),
-    ("ppo_continuous", "ppo_squashed", 24, "# Squash:"),
+    ("ppo_continuous", "ppo_squashed", 28, "# Squash:"),
     ("ppo_continuous", "ppo_penalty", 22, "# Penalty:"),
     ("ppo_continuous", "ppo_rad", 20, "# RAD:"),
     ("ppo_continuous", "ppo_drac", 20, "# DrAC:"),
     ("ppo_continuous", "ppo_continuous_ddp", 98, "# DDP:"),
-    ("ppo_continuous", "ppo_rnd", 153, "# RND:"),
+    ("ppo_continuous", "ppo_rnd", 155, "# RND:"),
     ("ppo_rnd", "ppo_icm", 61, "# ICM:"),
     ("ppo_atari", "ppo_atari_ddp", 85, "# DDP:"),
     ("ppo_continuous", "ppo_continuous_ray", 146, "# Ray:"),
