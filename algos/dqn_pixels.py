@@ -523,6 +523,9 @@ def check_env(args: Args, seed: int):
     Gymnasium warns of most mistakes, but the run would fail later, with an error about an array.
     """
     env = gym.make(args.env_id, **ENV_KWARGS)
+    with gym.make(args.env_id, **ENV_KWARGS) as another:
+        if another.unwrapped is env.unwrapped:
+            raise ValueError("its entry point must make a new object in each call, not reuse one")
     for wrapper in WRAPPERS:
         env = wrapper(env)
     env.action_space.seed(seed)
@@ -636,10 +639,12 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     if not isinstance(action_space, gym.spaces.Discrete) or action_space.start != 0:
         needed = "this file takes Discrete ones that start at 0"
         sys.exit(f"--env-id {args.env_id}: {action_space} actions; {needed}")
-    _, _, height, width = obs.shape
+    _, frames, height, width = obs.shape
     if min(height, width) < 36:  # the convolutions would leave nothing
-        needed = "the network needs 36 x 36; add a wrapper to WRAPPERS"
-        sys.exit(f"--env-id {args.env_id}: images of {height} x {width}, {needed}")
+        wrong = f"{frames} images of {height} x {width}, but the network needs 36 x 36"
+        way_out = "change size or order with gym.wrappers.TransformObservation in WRAPPERS"
+        other = "dqn.py learns from small images with gym.wrappers.FlattenObservation there"
+        sys.exit(f"--env-id {args.env_id}: {wrong}; {way_out}. {other}")
     largest_buffer = 2**33 // obs[0].nbytes  # steps whose images fill 8 GiB
     if args.buffer_size > largest_buffer:
         wrong = f"--buffer-size {args.buffer_size} needs more than 8 GiB of memory"
@@ -908,6 +913,7 @@ def train(args: Args, signals=()) -> dict:
             eval_seed = env_seed + 2**30
             envs_and_obs = make_envs(args, args.eval_episodes, eval_seed, video_dir)
             eval_returns = evaluate(agent, *envs_and_obs)
+            del envs_and_obs  # freed later, old MuJoCo renderers would blacken the next videos
             writer.add_scalar("eval/episodic_return", eval_returns.mean(), global_step)
             if eval_returns.mean() > best_mean:
                 best_mean = float(eval_returns.mean())

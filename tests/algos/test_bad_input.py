@@ -227,7 +227,7 @@ VECTOR = [  # env_id, words
 ]
 MORE = {
     "ppo_continuous": [("CartPole-v1", "ppo.py")],
-    "sac_continuous": [("CartPole-v1", "dqn.py"), ("NoBounds-v0", "that sets them"),
+    "sac_continuous": [("CartPole-v1", "dqn.py"), ("NoBounds-v0", "TransformAction"),
                        ("Integers-v0", "real numbers")],
     **dict.fromkeys(["ppo", "dqn"], [("Pendulum-v1", "ppo_continuous.py"), ("ShiftedDiscrete-v0", "5")]),
     **dict.fromkeys(["ppo_pixels"], [("ShiftedPixels-v0", "5"), ("CartPole-v11", "CartPole"),

@@ -8,6 +8,8 @@ import re
 import signal
 import sys
 import time
+import weakref
+from pathlib import Path
 from types import SimpleNamespace
 
 import gymnasium as gym
@@ -606,3 +608,162 @@ def test_the_wrapper_for_discrete_observations(every, env_id, tmp_path):
     refused(every, tmp_path, "Discrete(", "FlattenObservation", "WRAPPERS", **flags)
     every.WRAPPERS = (gym.wrappers.FlattenObservation,)
     assert every.train(tiny(every, tmp_path, **flags))["global_step"] >= 64
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_task_that_only_envpool_has(name, tmp_path):
+    """Would break: a wrapper as advised, then the word that this task takes none, and no way on."""
+    algo = load(name)
+    algo.WRAPPERS = (gym.wrappers.FlattenObservation,)
+    flags = {"env_id": "Taxi-v3", "env_backend": "auto"}
+    refused(algo, tmp_path, "EnvPool", "versions in Gymnasium: Taxi-v4", **flags)
+    refused(algo, tmp_path, "versions in Gymnasium: none", **flags | {"env_id": "WalkerRun-v1"})
+
+
+class Words(toy_envs.Counter):
+    """A sequence of numbers, whose length varies."""
+
+    observation_space = gym.spaces.Sequence(toy_envs.box(1))
+
+    def observe(self):
+        return tuple(np.ones((self.steps + 1, 1), np.float32))
+
+
+def longest(words) -> np.ndarray:
+    """The sum and the number of these numbers."""
+    return np.array([np.sum(words), len(words)], np.float32)
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_observations_of_varying_length(name, tmp_path, registered):
+    """Would break: the advice to flatten, followed, and the same advice again."""
+    env_id = registered("Words-v0", Words)
+    if name in CLASSIC:
+        env_id = registered("WordsDiscrete-v0", lambda: toy_envs.WithChoices(Words()))
+    algo = load(name)
+    words = ["Sequence", "gym.wrappers.TransformObservation", "WRAPPERS"]
+    refused(algo, tmp_path, *words, env_id=env_id)
+    algo.WRAPPERS = (gym.wrappers.FlattenObservation,)
+    refused(algo, tmp_path, *words, env_id=env_id)
+    transform = gym.wrappers.TransformObservation
+    algo.WRAPPERS = (functools.partial(transform, func=longest, observation_space=toy_envs.box(2)),)
+    envs, obs, _ = algo.open_envs(tiny(algo, tmp_path, env_id=env_id), 1, 0)
+    envs.close()
+    assert obs.tolist() == [[1, 1]] * 2
+
+
+class Wide(toy_envs.Counter):
+    action_space = gym.spaces.Box(-2000, 2000, (1,))
+
+
+def opened(algo, folder, **flags):
+    """Open the environments, and close them."""
+    envs, *_ = algo.open_envs(tiny(algo, folder, **flags), 1, 0)
+    envs.close()
+
+
+@pytest.mark.parametrize("name", BOXES)
+def test_actions_far_from_the_first_policy(name, tmp_path, registered, capsys):
+    """Would break: an agent that never leaves a thousandth of its actions, and not a word."""
+    algo = load(name)
+    env_id = registered("Wide-v0", Wide)
+    opened(algo, tmp_path, env_id=env_id)
+    errors = capsys.readouterr().err
+    scales_by_itself = name in OFF_POLICY or name == "ppo_squashed"
+    assert scales_by_itself != ("actions reach 2000" in errors)
+    assert scales_by_itself or "gym.wrappers.RescaleAction to WRAPPERS" in errors
+    rescale = functools.partial(gym.wrappers.RescaleAction, min_action=-1, max_action=1)
+    algo.WRAPPERS = (rescale,)
+    opened(algo, tmp_path, env_id=env_id)
+    algo.WRAPPERS = ()
+    opened(algo, tmp_path)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", ["ppo_rnd", "ppo_icm"])
+def test_discrete_actions_have_no_scale(name, tmp_path, capsys):
+    """Would break: a traceback of a Discrete space, which has no bounds."""
+    opened(load(name), tmp_path, env_id="CounterDiscrete-v0")
+    assert capsys.readouterr().err == ""
+
+
+LARGEST = np.finfo(np.float32).max
+
+
+class Unlimited(toy_envs.Counter):
+    """Bounds that are numbers, but so large that their distance is infinite."""
+
+    action_space = gym.spaces.Box(-LARGEST, LARGEST, (1,))
+
+
+@pytest.mark.parametrize("name", [*OFF_POLICY, "ppo_squashed"])
+def test_bounds_of_the_largest_number(name, tmp_path, registered):
+    """Would break: SAC that plays its bounds alone, and NaN without the reason."""
+    env_id = registered("Unlimited-v0", Unlimited)
+    algo = load(name)
+    if name == "ppo_squashed":
+        return refused(algo, tmp_path, "bounds", "ppo_continuous.py", env_id=env_id)
+    refused(algo, tmp_path, "too large", "TransformAction", "WRAPPERS", env_id=env_id)
+    bounds = {"func": lambda action: action, "action_space": gym.spaces.Box(-1, 1, (1,))}
+    algo.WRAPPERS = (functools.partial(gym.wrappers.TransformAction, **bounds),)
+    opened(algo, tmp_path, env_id=env_id)
+
+
+@pytest.mark.parametrize("name", PIXELS)
+def test_images_too_small_for_the_network(name, tmp_path, registered):
+    """Would break: a grid of 10 x 10 cells with 4 channels, and no hint at their order, nor at a file
+    for it."""
+    env_id = registered("Small-v0", lambda: toy_envs.Still((10, 10, 4)))
+    other = name.removesuffix("_pixels")
+    words = ["10 images of 10 x 4", "order", "TransformObservation", f"{other}.py"]
+    refused(load(name), tmp_path, *words, "FlattenObservation", env_id=env_id)
+    algo = load(other)
+    algo.WRAPPERS = (gym.wrappers.FlattenObservation,)
+    opened(algo, tmp_path, env_id=env_id)
+
+
+@pytest.mark.parametrize("name", [*VECTORS, *PIXELS])
+def test_entry_point_that_returns_one_object(name, tmp_path, registered):
+    """Would break: environments that step each other, in training and in evaluations."""
+    algo = load(name)
+    the_only_one = gym.make(toy(algo))
+    env_id = registered("OneObject-v0", lambda **kwargs: the_only_one)
+    refused(algo, tmp_path, "entry point", "new object", env_id=env_id)
+
+
+class Camera(Filmed):
+    closed = False
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.mark.parametrize("name", [*VECTORS, *PIXELS])
+def test_old_renderers_are_gone(name, tmp_path, registered, monkeypatch):
+    """Would break: black videos of MuJoCo from the second evaluation on. The renderers of the first one
+    were freed when those of the second one existed, and freed the frames of these."""
+    algo = load(name)
+    cameras = weakref.WeakSet()
+
+    def make(render_mode=None):
+        env = Camera(frame(16, 16, 3), frame(16, 16, 3), {}, render_mode)
+        cameras.add(env)
+        if name in BOXES:
+            return env
+        env = toy_envs.WithChoices(env)
+        return toy_envs.InPictures(env) if name in PIXELS else env
+
+    make_envs = algo.make_envs
+    left = []  # for each evaluation, whether the environments of an earlier one exist
+
+    def watched(*args, **kwargs):
+        made = make_envs(*args, **kwargs)
+        if any(isinstance(arg, Path) for arg in args):
+            left.append(any(camera.closed for camera in cameras))
+        return made
+
+    monkeypatch.setattr(algo, "make_envs", watched)
+    env_id = registered("Camera-v0", make)
+    factor, flags = longer(algo, total_timesteps=64, eval_frequency=16)
+    algo.train(tiny(algo, tmp_path, env_id=env_id, capture_video=True, **flags))
+    assert len(left) > 1 and not any(left)

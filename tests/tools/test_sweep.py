@@ -267,6 +267,7 @@ def test_bad_input(folder, capsys, script, more, common, words):
     [
         ("--lr 0.1", "unknown flag --lr: flags of the runs belong after --"),
         ("--env-id Toy", "unknown flag --env-id: did you mean --env-ids?"),
+        ("--grid lr=1,2 a=True,False", "unknown flag a=True,False: write --grid a=True,False"),
     ],
 )
 def test_flags_on_the_wrong_side(monkeypatch, capsys, words, said):

@@ -71,6 +71,13 @@ def module_of(script: Path):
     return module
 
 
+def advice_about(cls, word: str) -> str:
+    """What to do about a word that is no flag of the dataclass."""
+    if hasattr(cls, "grid") and "=" in word and not word.startswith("-"):
+        return f"write --grid {word}, as every flag of a grid has a --grid of its own"
+    return "flags of the runs belong after --"
+
+
 def parse(cls, where, flags: list[str]):
     """Make an instance of the dataclass from these flags. An error message of tyro is reduced to one line."""
     output = io.StringIO()
@@ -82,7 +89,7 @@ def parse(cls, where, flags: list[str]):
         message = one_line("".join(parts[1:2]))  # the part between the title and the hints
         if message.startswith("Unrecognized"):
             if cls is Plan:
-                message += "; flags of the runs belong after --"
+                message += f"; {advice_about(cls, message.split()[-1])}"
             else:
                 message += f"; flags of {Path(sys.argv[0]).name} belong before --"
         check(False, f"{where} does not accept the flags: {message}")
@@ -228,7 +235,7 @@ def read_flags(cls, about: str) -> tuple:
     if unknown:
         names = ["--" + field.name.replace("_", "-") for field in fields(cls)]
         near = difflib.get_close_matches(unknown[0], names, 1, 0.8)
-        advice = f"did you mean {near[0]}?" if near else "flags of the runs belong after --"
+        advice = f"did you mean {near[0]}?" if near else advice_about(cls, unknown[0])
         check(False, f"unknown flag {unknown[0]}: {advice} (--help lists all flags)")
     return options, common
 
