@@ -31,6 +31,7 @@ NAMES = [
     "ppo_drac",
     "ppo_continuous_ddp",
     "ppo_continuous_ray",
+    "ppo_continuous_lstm",
     "trpo_continuous",
 ]  # actions in a Box, without a replay buffer
 OFF_POLICY = ["sac_continuous", "td3_continuous", "ddpg_continuous"]  # Box, with a replay buffer
@@ -38,11 +39,12 @@ CONTINUOUS = NAMES + OFF_POLICY  # actions in a Box
 CLASSIC = ["ppo", "dqn", "reinforce"]  # Discrete actions
 PIXELS = ["ppo_pixels", "dqn_pixels"]
 ATARI = ["ppo_atari", "a2c_atari", "dqn_atari", "ppo_atari_ddp"]
-EVERY = CONTINUOUS + CLASSIC + PIXELS + ATARI
+LSTM = ["ppo_lstm", "ppo_continuous_lstm"]  # their own tests are in test_lstm.py
+EVERY = CONTINUOUS + CLASSIC + PIXELS + ATARI + LSTM[:1]
 RANKS = ["ppo_continuous_ddp", "ppo_atari_ddp"]  # with one rank their parents (test_ddp.py)
 RUNNERS = ["ppo_continuous_ray"]  # with any number of runners its parent (test_ray_file.py)
 VARIANTS = ["rpo_continuous", "ppo_squashed", "ppo_penalty", "ppo_rnd", "ppo_icm", "ppo_rad"]
-VARIANTS += ["ppo_drac", *RANKS, *RUNNERS, *OFF_POLICY[1:]]
+VARIANTS += ["ppo_drac", *RANKS, *RUNNERS, *LSTM, *OFF_POLICY[1:]]
 PARENTS = [name for name in EVERY if name not in VARIANTS]
 
 
@@ -245,7 +247,7 @@ def every_of(*names):
     return pytest.mark.parametrize("every", names, indirect=True)
 
 
-@pytest.fixture(params=[name for name in NAMES if name not in RANKS + RUNNERS])
+@pytest.fixture(params=[name for name in NAMES if name not in RANKS + RUNNERS + LSTM])
 def algo(request):
     return load(request.param)
 

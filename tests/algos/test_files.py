@@ -40,6 +40,8 @@ VARIANTS = [  # parent, child, most changed lines, tag of each hunk
     ("ppo_rnd", "ppo_icm", 61, "# ICM:"),
     ("ppo_atari", "ppo_atari_ddp", 85, "# DDP:"),
     ("ppo_continuous", "ppo_continuous_ray", 146, "# Ray:"),
+    ("ppo", "ppo_lstm", 136, "# LSTM:"),
+    ("ppo_continuous", "ppo_continuous_lstm", 136, "# LSTM:"),
     ("sac_continuous", "td3_continuous", 79, "# TD3:"),
     ("td3_continuous", "ddpg_continuous", 21, "# DDPG:"),
 ]
@@ -47,16 +49,17 @@ CHILDREN = [row[1] for row in VARIANTS[1:] if row[1] != "ppo_continuous_ray"]  #
 Q_LEARNING = ["dqn", "dqn_atari", "dqn_pixels"]
 OWN = {"Args", "train", "Replay"}  # what each file has its own of
 BOX = [name for name in NAMES if name != "trpo_continuous"]  # PPO for actions in a Box
+PPO = ["ppo", "ppo_lstm"]  # PPO for Discrete actions
 PPO_AND_A2C = ["ppo_atari", "ppo_atari_ddp", "a2c_atari"]
-APART = [["ppo"], ["reinforce"], ["dqn"], ["dqn_atari"], ["ppo_pixels"], ["dqn_pixels"]]
+APART = [PPO, ["reinforce"], ["dqn"], ["dqn_atari"], ["ppo_pixels"], ["dqn_pixels"]]
 GROUPS = {  # a class or function that has several versions, and the files that share one
-    "make_envs": [NAMES + OFF_POLICY + CLASSIC, PIXELS, PPO_AND_A2C, ["dqn_atari"]],
-    "layer_init": [[*NAMES, "ppo", "reinforce"], PIXELS + ATARI],
+    "make_envs": [NAMES + OFF_POLICY + CLASSIC + PPO[1:], PIXELS, PPO_AND_A2C, ["dqn_atari"]],
+    "layer_init": [[*NAMES, *PPO, "reinforce"], PIXELS + ATARI],
     "Agent": [BOX, ["trpo_continuous"], OFF_POLICY, PPO_AND_A2C, *APART],
     "evaluate": [NAMES, OFF_POLICY, PPO_AND_A2C, *APART],
-    "ppo_loss": [[*BOX, "ppo"], ["ppo_atari", "ppo_atari_ddp", "ppo_pixels"]],
+    "ppo_loss": [[*BOX, *PPO], ["ppo_atari", "ppo_atari_ddp", "ppo_pixels"]],
     "update": [
-        [*BOX, "ppo"],
+        [*BOX, *PPO],
         ["ppo_atari", "ppo_atari_ddp"],
         ["ppo_pixels"],
         Q_LEARNING,
@@ -67,10 +70,10 @@ GROUPS = {  # a class or function that has several versions, and the files that 
     ],
     "td_target": [Q_LEARNING, OFF_POLICY],
     "update_target": [Q_LEARNING, OFF_POLICY],
-    "check_finite": [NAMES + OFF_POLICY + CLASSIC, PIXELS, ATARI],
-    "check_video": [NAMES + OFF_POLICY + CLASSIC, PIXELS],
+    "check_finite": [NAMES + OFF_POLICY + CLASSIC + PPO[1:], PIXELS, ATARI],
+    "check_video": [NAMES + OFF_POLICY + CLASSIC + PPO[1:], PIXELS],
     "check_resume": [
-        [*BOX, "ppo"],
+        [*BOX, *PPO],
         ["trpo_continuous", "reinforce", "ppo_pixels", *PPO_AND_A2C],
         ["dqn", "dqn_pixels"],
         ["dqn_atari", *OFF_POLICY],
@@ -79,30 +82,30 @@ GROUPS = {  # a class or function that has several versions, and the files that 
         NAMES,
         OFF_POLICY,
         ATARI,
-        ["ppo"],
+        PPO,
         ["dqn"],
         ["reinforce"],
         ["ppo_pixels"],
         ["dqn_pixels"],
     ],
     "open_run": [
-        [*BOX, "ppo", "dqn"],
+        [*BOX, *PPO, "dqn"],
         ["trpo_continuous", "reinforce"],
         OFF_POLICY,
         PIXELS + ATARI,
     ],
     "choose_device": [
-        [*BOX, *OFF_POLICY, "ppo", "dqn", *PIXELS, *ATARI],
+        [*BOX, *OFF_POLICY, *PPO, "dqn", *PIXELS, *ATARI],
         ["trpo_continuous", "reinforce"],
     ],
-    "summarize": [[*NAMES, *OFF_POLICY, *CLASSIC, *PIXELS, "dqn_atari"], PPO_AND_A2C],
+    "summarize": [[*NAMES, *OFF_POLICY, *CLASSIC, "ppo_lstm", *PIXELS, "dqn_atari"], PPO_AND_A2C],
 }
 SMALL = ["--num-envs", 2, "--total-timesteps", 64, "--eval-episodes", 2]
 REPLAY = ["--buffer-size", 64, "--learning-starts", 32]
 MORE = {
     **dict.fromkeys(NAMES, ["--env-id", "Pendulum-v1", "--num-steps", 8, "--num-minibatches", 2]),
     **dict.fromkeys(
-        ["ppo", "ppo_pixels", "ppo_atari", "ppo_atari_ddp"],
+        [*PPO, "ppo_pixels", "ppo_atari", "ppo_atari_ddp"],
         ["--num-steps", 8, "--num-minibatches", 2],
     ),
     **dict.fromkeys(Q_LEARNING, REPLAY),
