@@ -1,15 +1,15 @@
-"""Proximal Policy Optimization (PPO-clip) with generalized advantage estimation, Discrete actions.
+"""PPO with an LSTM, for tasks that need memory of earlier observations, Discrete actions.
 
-    python algos/ppo.py --env-id CartPole-v1
+    python -m algos.ppo_lstm --env-id envs:CartPoleNoVel-v0
 
-PPO: Schulman et al. 2017, arXiv:1707.06347. GAE: Schulman et al. 2016, arXiv:1506.02438.
-As in the paper's MuJoCo experiments, actor and critic are separate networks. What differs:
-1. Rollouts are short and come from many environments. An update makes 8 epochs (paper: 10), and
-   a minibatch is half a rollout (paper: 64 samples).
-2. Observations are standardised by running statistics, which are updated after each rollout, so
-   that the first one sees raw observations. Rewards are scaled, and advantages standardised.
-3. Gradients are clipped, and the learning rate is annealed linearly to zero.
-4. Truncation is not termination: a truncated episode bootstraps from its last observation.
+LSTM: Hochreiter and Schmidhuber 1997, Neural Computation 9:1735. Its state is zero at the start of
+every episode, and carried from one rollout to the next. The update replays each rollout from the
+state with which it began; a minibatch holds the rollouts of whole environments.
+The file is ppo.py apart from the lines tagged LSTM, and shares its deviations from PPO's
+paper. In addition:
+1. Gradients end at the first step of a rollout. With larger --num-steps they reach further back.
+2. The state with which a rollout begins is not recomputed when the weights change.
+3. The LSTM starts with forget gates that remember for 1 to --num-steps steps.
 """
 
 import argparse
@@ -237,28 +237,17 @@ def layer_init(layer: nn.Linear, std: float = 2**0.5) -> nn.Linear:
     return layer
 
 
-def chrono_init(lstm: nn.LSTM, longest: int) -> nn.LSTM:  # LSTM: so that it can remember
-    """Initialise the biases for memories of 1 to `longest` steps (Tallec and Ollivier 2018).
-
-    arXiv:1804.11188: the biases of a unit that remembers for about t steps are log(t) in the forget
-    gate and -log(t) in the input gate. With PyTorch's biases, near 0, a cell is halved in each step.
-    """
-    times = 1 + (longest - 2) * torch.rand(lstm.hidden_size)  # uniform in [1, longest - 1]
-    bias = torch.zeros(4, lstm.hidden_size)  # of the input gate, forget gate, cell and output gate
-    bias[0] = -times.log()
-    bias[1] = times.log()
-    nn.init.zeros_(lstm.bias_hh_l0)  # PyTorch adds a second bias
-    lstm.bias_ih_l0.data = bias.flatten()
-    return lstm
-
-
 class Agent(nn.Module):
     """Categorical policy, value network, and the statistics of observations and returns."""
 
     def __init__(self, obs_dim: int, action_space: gym.spaces.Discrete, args: Args):
         super().__init__()
         self.args = args
-        self.lstm = chrono_init(nn.LSTM(obs_dim, args.lstm_size), args.num_steps)  # LSTM
+        self.lstm = nn.LSTM(obs_dim, args.lstm_size)  # LSTM: in front of actor and critic
+        # With PyTorch's biases, which are near 0, a cell is halved in every step. The bias log(t) of
+        # a forget gate lets it last about t steps: here 1 to num_steps (arXiv:1804.11188)
+        _, forget_bias, _, _ = self.lstm.bias_ih_l0.data.chunk(4)  # a part of each gate
+        forget_bias.copy_(torch.linspace(0, np.log(args.num_steps), args.lstm_size))
         self.actor = self.mlp(args.lstm_size, int(action_space.n), std=0.01)
         self.critic = self.mlp(args.lstm_size, 1, std=1.0)
         self.obs_rms = RunningMeanStd(obs_dim)
@@ -288,8 +277,8 @@ class Agent(nn.Module):
         A state (2, n, lstm_size) is the output and the cell of the step before. Where start (T, n)
         is 1, at the first step of an episode, zeros replace it; elsewhere start is 0.
         """
-        # nn.LSTM runs from each step at which an environment starts an episode to the next such step.
-        # nn.LSTMCell, which runs one step, takes three times as long in an update.
+        # nn.LSTM runs from each step at which an environment starts an episode to the next such
+        # step. A loop over all steps takes three times as long in an update, where episodes are long.
         first_steps = start.any(1).nonzero().flatten().tolist()
         begins = sorted({0, *first_steps})
         ends = [*begins[1:], len(x)]

@@ -56,7 +56,9 @@ def updates(algo, monkeypatch, tmp_path):
 
         def before_update(agent, optimizer, args, batch, *_):
             seen = list(agent.lstm.seen) if counting else []
-            given.append((agent, args, {name: value.clone() for name, value in batch.items()}, seen))
+            given.append(
+                (agent, args, {name: value.clone() for name, value in batch.items()}, seen)
+            )
             check(agent, args, batch)
 
         check = flags.pop("check", lambda *_: None)
@@ -217,14 +219,21 @@ def test_resume_restores_the_lstm_and_begins_with_zero_states(algo, updates, tmp
         updates(lstm_size=32, **more | {"total_timesteps": 1000})
 
 
-def test_initial_biases(algo):
-    """Would break: gates in another order than PyTorch's, a second bias that is added to the first."""
-    agent = algo.Agent(3, toy_space(algo), algo.Args(num_steps=100, lstm_size=512))
-    input_gate, forget_gate, cell, output_gate = agent.lstm.bias_ih_l0.chunk(4)
-    times = forget_gate.exp()
-    assert 1 <= times.min() < 3 and 97 < times.max() <= 99.01
-    assert torch.equal(input_gate, -forget_gate)
-    assert not cell.any() and not output_gate.any() and not agent.lstm.bias_hh_l0.any()
+def test_forget_gates_remember_at_first(algo):
+    """A cell of a unit without input. Would break: the bias of another gate."""
+    agent = algo.Agent(3, toy_space(algo), algo.Args(num_steps=100, lstm_size=50))
+    for parameter in agent.lstm.parameters():
+        if parameter is not agent.lstm.bias_ih_l0:
+            parameter.data.zero_()
+    state = torch.ones(2, 1, 50)
+    state[0] = 0
+    input_gate, _, cell, output_gate = agent.lstm.bias_ih_l0.data.chunk(4)
+    cell.zero_()
+    with torch.no_grad():
+        _, state = agent.run_lstm(torch.zeros(20, 1, 3), state, torch.zeros(20, 1))
+    kept = [(t / (1 + t)) ** 20 for t in np.logspace(0, 2, 50)]
+    np.testing.assert_allclose(state[1, 0], kept, rtol=1e-4)
+    assert max(*input_gate.abs(), *output_gate.abs()) < 0.15
 
 
 # ---- the environments, and what is played in them
