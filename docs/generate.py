@@ -401,7 +401,7 @@ def flags_beyond_ppo(*files: str) -> str:
     texts = {}
     for found in columns.values():
         texts |= {
-            name: re.sub(r"^(Penalty|RPO|RND|ICM|RAD|DrAC): ", "", text)
+            name: re.sub(r"^(Penalty|RPO|RND|ICM|RAD|DrAC|LSTM): ", "", text)
             for name, (_, text) in found.items()
         }
     rows = []
@@ -427,6 +427,27 @@ def curiosity_flags(_) -> str:
 
 def augmentation_flags(_) -> str:
     return flags_beyond_ppo("ppo_rad", "ppo_drac")
+
+
+def lstm_flags(_) -> str:
+    return flags_beyond_ppo("ppo_continuous_lstm")
+
+
+def lstm_results(_) -> str:
+    """Each file with an LSTM beside its parent."""
+    rows = []
+    for row in sorted(read("curves/lstm_scores.csv"), key=lambda row: row["env_id"]):
+        mean, low, high, worst = (
+            number(float(row[key]), float(row["mean"]))
+            for key in ("mean", "low", "high", "worst_run")
+        )
+        name, _, tag = row["exp_name"].partition("-")
+        settings = "RL-Zoo's" if tag == "zoo" else "defaults"
+        task = row["env_id"].removeprefix("envs:")
+        cells = [row["seeds"], f"{mean} [{low}, {high}]", worst, number(float(row["sps"]))]
+        rows.append([task, settings, f"`{name}.py`", *cells])
+    head = ["task", "settings", "file", "runs", "return", "worst run", "steps/s"]
+    return table(head, rows, 3)
 
 
 def ppo_flags(_) -> str:
@@ -576,7 +597,7 @@ PARTS += (off_policy_results, off_policy_speed)
 PARTS += (dqn_results, dqn_atari_results, dqn_flags, reinforce_results, reinforce_flags)
 PARTS += (a2c_results, a2c_flags, ppo_atari_results, ppo_pixels_results, ppo_atari_flags)
 PARTS += (trpo_results, trpo_flags, rpo_results, rpo_flags, curiosity_results, curiosity_flags)
-PARTS += (augmentation_results, augmentation_flags)
+PARTS += (augmentation_results, augmentation_flags, lstm_results, lstm_flags)
 PARTS += (choose_minutes, cleanrl_settings, study_scores, study_comparison)
 GENERATED = {part.__name__: part for part in PARTS}
 

@@ -38,8 +38,8 @@ OFF_POLICY = ["sac_continuous", "td3_continuous", "ddpg_continuous"]  # Box, wit
 CONTINUOUS = NAMES + OFF_POLICY  # actions in a Box
 CLASSIC = ["ppo", "dqn", "reinforce"]  # Discrete actions
 PIXELS = ["ppo_pixels", "dqn_pixels"]
-ATARI = ["ppo_atari", "a2c_atari", "dqn_atari", "ppo_atari_ddp"]
-LSTM = ["ppo_lstm", "ppo_continuous_lstm"]  # their own tests are in test_lstm.py
+ATARI = ["ppo_atari", "a2c_atari", "dqn_atari", "ppo_atari_ddp", "ppo_atari_lstm"]
+LSTM = ["ppo_lstm", "ppo_continuous_lstm", "ppo_atari_lstm"]  # their own tests are in test_lstm.py
 EVERY = CONTINUOUS + CLASSIC + PIXELS + ATARI + LSTM[:1]
 RANKS = ["ppo_continuous_ddp", "ppo_atari_ddp"]  # with one rank their parents (test_ddp.py)
 RUNNERS = ["ppo_continuous_ray"]  # with any number of runners its parent (test_ray_file.py)
@@ -203,8 +203,9 @@ def cheap(algo, monkeypatch) -> None:
         def __init__(self, *args):
             super().__init__(*args)
             layers = Shrink(12), torch.nn.Flatten(), torch.nn.LazyLinear(512)
+            images = self.network[0].in_channels
             self.network = torch.nn.Sequential(*layers)
-            self.network(torch.zeros(1, 4, 84, 84))
+            self.network(torch.zeros(1, images, 84, 84))
 
     monkeypatch.setattr(algo, "Agent", Cheap)
 
@@ -257,7 +258,7 @@ def classic(request):
     return load(request.param)
 
 
-@pytest.fixture(params=[name for name in ATARI if name not in RANKS])
+@pytest.fixture(params=[name for name in ATARI if name not in RANKS + LSTM])
 def atari(request):
     return load(request.param)
 

@@ -42,6 +42,7 @@ VARIANTS = [  # parent, child, most changed lines, tag of each hunk
     ("ppo_continuous", "ppo_continuous_ray", 146, "# Ray:"),
     ("ppo", "ppo_lstm", 136, "# LSTM:"),
     ("ppo_continuous", "ppo_continuous_lstm", 136, "# LSTM:"),
+    ("ppo_atari", "ppo_atari_lstm", 160, "# LSTM:"),
     ("sac_continuous", "td3_continuous", 79, "# TD3:"),
     ("td3_continuous", "ddpg_continuous", 21, "# DDPG:"),
 ]
@@ -50,17 +51,17 @@ Q_LEARNING = ["dqn", "dqn_atari", "dqn_pixels"]
 OWN = {"Args", "train", "Replay"}  # what each file has its own of
 BOX = [name for name in NAMES if name != "trpo_continuous"]  # PPO for actions in a Box
 PPO = ["ppo", "ppo_lstm"]  # PPO for Discrete actions
-PPO_AND_A2C = ["ppo_atari", "ppo_atari_ddp", "a2c_atari"]
+PPO_AND_A2C = ["ppo_atari", "ppo_atari_ddp", "ppo_atari_lstm", "a2c_atari"]
 APART = [PPO, ["reinforce"], ["dqn"], ["dqn_atari"], ["ppo_pixels"], ["dqn_pixels"]]
 GROUPS = {  # a class or function that has several versions, and the files that share one
     "make_envs": [NAMES + OFF_POLICY + CLASSIC + PPO[1:], PIXELS, PPO_AND_A2C, ["dqn_atari"]],
     "layer_init": [[*NAMES, *PPO, "reinforce"], PIXELS + ATARI],
     "Agent": [BOX, ["trpo_continuous"], OFF_POLICY, PPO_AND_A2C, *APART],
     "evaluate": [NAMES, OFF_POLICY, PPO_AND_A2C, *APART],
-    "ppo_loss": [[*BOX, *PPO], ["ppo_atari", "ppo_atari_ddp", "ppo_pixels"]],
+    "ppo_loss": [[*BOX, *PPO], ["ppo_atari", "ppo_atari_ddp", "ppo_atari_lstm", "ppo_pixels"]],
     "update": [
         [*BOX, *PPO],
-        ["ppo_atari", "ppo_atari_ddp"],
+        ["ppo_atari", "ppo_atari_ddp", "ppo_atari_lstm"],
         ["ppo_pixels"],
         Q_LEARNING,
         OFF_POLICY,
@@ -105,7 +106,7 @@ REPLAY = ["--buffer-size", 64, "--learning-starts", 32]
 MORE = {
     **dict.fromkeys(NAMES, ["--env-id", "Pendulum-v1", "--num-steps", 8, "--num-minibatches", 2]),
     **dict.fromkeys(
-        [*PPO, "ppo_pixels", "ppo_atari", "ppo_atari_ddp"],
+        [*PPO, "ppo_pixels", "ppo_atari", "ppo_atari_ddp", "ppo_atari_lstm"],
         ["--num-steps", 8, "--num-minibatches", 2],
     ),
     **dict.fromkeys(Q_LEARNING, REPLAY),
