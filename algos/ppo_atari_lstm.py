@@ -1,18 +1,15 @@
-"""Proximal Policy Optimization (PPO-clip) with generalized advantage estimation, for Atari games.
+"""PPO with an LSTM, which remembers what single images do not show, for Atari games.
 
-    python algos/ppo_atari.py --env-id BreakoutNoFrameskip-v4
+    python algos/ppo_atari_lstm.py --env-id BreakoutNoFrameskip-v4
 
-PPO: Schulman et al. 2017, arXiv:1707.06347. GAE: Schulman et al. 2016, arXiv:1506.02438.
-Network and preprocessing: Mnih et al. 2015, Nature 518:529. The default settings are CleanRL's.
-What differs from PPO's paper:
-1. The network is initialised orthogonally, and --precision auto may compute it in bfloat16.
-2. A lost life is terminal for the learner, although the game continues. Each life begins with
-   FIRE and action 2, in games that have FIRE.
-3. The learner's rewards are clipped to their sign. Logged returns are raw and of whole games.
-4. Advantages are standardised, gradients and changes of the value are clipped. Only the learning
-   rate is annealed; the paper anneals the clip range as well.
-5. Truncation is not termination: a truncated game bootstraps from its last observation.
-6. An evaluation plays by the sampled policy, and once more epsilon-greedily with epsilon = 0.01.
+LSTM: Hochreiter and Schmidhuber 1997, Neural Computation 9:1735. Its state is zero at the start of
+every game, and carried from one rollout to the next. The update replays each rollout from the state
+with which it began; a minibatch holds the rollouts of whole environments.
+The file is ppo_atari.py apart from the lines tagged LSTM, and shares its deviations from PPO's paper.
+As in CleanRL's ppo_atari_lstm.py, images are not stacked, and the LSTM has 128 units. In addition:
+1. Gradients end at the first step of a rollout. With larger --num-steps they reach further back.
+2. The state with which a rollout begins is not recomputed when the weights change.
+3. A lost life does not replace the state by zeros, as the game continues.
 """
 
 import argparse
@@ -124,7 +121,7 @@ class Args:
             wrong = f"--num-minibatches {self.num_minibatches} must divide --num-envs"
             divisors = [n for n in range(1, self.num_envs + 1) if self.num_envs % n == 0]
             nearest = min(divisors, key=lambda n: abs(n - self.num_minibatches))
-            raise ValueError(f"{wrong} {self.num_envs}. Try {nearest}")
+            raise ValueError(f"{wrong} {self.num_envs}. Try {nearest}")  # LSTM: into whole ones
         if self.fire_on_life_loss and not self.terminal_on_life_loss:
             # After a lost life FireOnLifeLoss chooses the actions, and nothing is learned from these
             # steps. The step before them would bootstrap from values that are never trained.
@@ -267,7 +264,7 @@ class Agent(nn.Module):
         self.critic = layer_init(nn.Linear(args.lstm_size, 1), std=1.0)
 
     def features(self, obs):
-        """obs (n, 1, 84, 84) uint8 -> (n, 512) float32."""
+        """obs (n, 1, 84, 84) uint8 -> (n, 512) float32."""  # LSTM: of single images
         dtype = torch.bfloat16 if self.bfloat16 else self.actor.weight.dtype
         # channels_last before the cast, while a pixel is a byte: 22 % more steps/s in float32
         x = obs.contiguous(memory_format=torch.channels_last).to(dtype).div_(255)
@@ -282,7 +279,7 @@ class Agent(nn.Module):
         """
         x = self.features(obs.flatten(0, 1))
         x = x.unflatten(0, start.shape)  # (T, n, 512)
-        # nn.LSTM runs from each step at which an environment starts a game to the next such step.
+        # LSTM: self.lstm runs from each step at which an environment starts a game to the next one
         first_steps = start.any(1).nonzero().flatten().tolist()
         begins = sorted({0, *first_steps})
         ends = [*begins[1:], len(x)]
@@ -299,7 +296,7 @@ class Agent(nn.Module):
         return self.critic(features).squeeze(-1)  # (..., lstm_size) -> (...)
 
     def get_action_and_value(self, features, action=None):
-        """features: outputs of run_lstm() (..., lstm_size) -> action, ..., value, each (...)."""
+        """Outputs (..., lstm_size) of run_lstm() -> action, logprob, entropy, value, each (...)."""
         logits = self.actor(features)
         policy = Categorical(logits=logits, validate_args=False)  # train() checks for NaN itself
         if action is None:
@@ -307,9 +304,9 @@ class Agent(nn.Module):
         value = self.critic(features).squeeze(-1)
         return action, policy.log_prob(action), policy.entropy(), value
 
-    def get_greedy_action(self, features, epsilon: float = 0.01):  # LSTM: of run_lstm()
+    def get_greedy_action(self, features, epsilon: float = 0.01):  # LSTM: outputs of run_lstm()
         """Epsilon-greedy actions (n,): random with probability epsilon, else the most probable."""
-        logits = self.actor(features)
+        logits = self.actor(features)  # LSTM: they have the number of games
         random_action = torch.randint(logits.shape[1], logits.shape[:1], device=logits.device)
         explores = torch.rand(len(logits), device=logits.device) < epsilon
         return torch.where(explores, random_action, logits.argmax(-1))
@@ -392,9 +389,9 @@ def update(agent: Agent, optimizer, args: Args, batch: dict, loss_fn=ppo_loss) -
         # LSTM: a minibatch holds whole environments, as their steps must follow one another. The
         # environments are the second dimension of every tensor, also of the states.
         order = torch.randperm(args.num_envs)
-        for indices in order.to(batch["obs"].device).chunk(args.num_minibatches):
-            # index_select copies whole images, tensor[indices] one byte after the other
-            minibatch = {name: tensor.index_select(1, indices) for name, tensor in batch.items()}
+        for envs in order.to(batch["obs"].device).chunk(args.num_minibatches):
+            # index_select copies whole images, tensor[:, envs] one byte after the other
+            minibatch = {name: tensor.index_select(1, envs) for name, tensor in batch.items()}
             loss, metrics = loss_fn(agent, args, **minibatch)
             optimizer.zero_grad()
             loss.backward()
@@ -435,10 +432,11 @@ def evaluate(agent: Agent, envs, obs, greedy: bool = False) -> np.ndarray:
     for _ in range(agent.args.eval_max_steps):
         x = torch.from_numpy(obs).to(agent.critic.weight.device)
         features, state = agent.run_lstm(x[None], state, start)  # LSTM: a sequence of one step
+        x = features[0]
         if greedy:
-            action = agent.get_greedy_action(features[0])
+            action = agent.get_greedy_action(x)
         else:
-            action, *_ = agent.get_action_and_value(features[0])
+            action, *_ = agent.get_action_and_value(x)
         obs, reward, terminated, truncated, _ = envs.step(agent.to_env(action))
         returns += np.where(running, reward, 0.0)
         running &= ~(terminated | truncated)
@@ -758,7 +756,7 @@ def train(args: Args, signals=()) -> dict:
     starts = torch.ones(obs.shape[:2], device=device)  # LSTM: 1 at the first step of a game
 
     done = np.zeros(args.num_envs, bool)
-    lstm_state = torch.zeros(2, args.num_envs, args.lstm_size, device=device)  # LSTM: at its start
+    lstm_state = torch.zeros(2, args.num_envs, args.lstm_size, device=device)  # LSTM: zeros
     seconds_per_step = []  # of each iteration
     saved_step = global_step
     bar = open_bar(args, global_step)
@@ -815,7 +813,7 @@ def train(args: Args, signals=()) -> dict:
         # LSTM: Update on tensors (T, N, ...). The loss leaves autoreset and scripted steps out
         batch = {
             "obs": obs[:-1],
-            "state": first_lstm_state,
+            "state": first_lstm_state,  # LSTM: before the first step, (2, N, lstm_size)
             "start": starts[:-1],
             "valid": b_valid,
             "action": actions,

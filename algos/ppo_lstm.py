@@ -130,7 +130,7 @@ class Args:
             wrong = f"--num-minibatches {self.num_minibatches} must divide --num-envs"
             divisors = [n for n in range(1, self.num_envs + 1) if self.num_envs % n == 0]
             nearest = min(divisors, key=lambda n: abs(n - self.num_minibatches))
-            raise ValueError(f"{wrong} {self.num_envs}. Try {nearest}")
+            raise ValueError(f"{wrong} {self.num_envs}. Try {nearest}")  # LSTM: into whole ones
 
 
 class DropInfo(gym.Wrapper):
@@ -277,8 +277,8 @@ class Agent(nn.Module):
         A state (2, n, lstm_size) is the output and the cell of the step before. Where start (T, n)
         is 1, at the first step of an episode, zeros replace it; elsewhere start is 0.
         """
-        # nn.LSTM runs from each step at which an environment starts an episode to the next such
-        # step. A loop over all steps takes three times as long in an update, where episodes are long.
+        # LSTM: self.lstm runs from each step at which an environment starts an episode to the next
+        # such step. A loop over single steps takes three times as long if episodes are long.
         first_steps = start.any(1).nonzero().flatten().tolist()
         begins = sorted({0, *first_steps})
         ends = [*begins[1:], len(x)]
@@ -383,8 +383,8 @@ def update(agent: Agent, optimizer, args: Args, batch: dict, loss_fn=ppo_loss) -
         # LSTM: a minibatch holds whole environments, as their steps must follow one another. The
         # environments are the second dimension of every tensor, also of the states.
         order = torch.randperm(args.num_envs)
-        for indices in order.to(batch["x"].device).chunk(args.num_minibatches):
-            minibatch = {name: tensor.index_select(1, indices) for name, tensor in batch.items()}
+        for envs in order.to(batch["x"].device).chunk(args.num_minibatches):
+            minibatch = {name: tensor.index_select(1, envs) for name, tensor in batch.items()}
             loss, metrics = loss_fn(agent, args, **minibatch)
             optimizer.zero_grad()
             loss.backward()
@@ -435,7 +435,8 @@ def evaluate(agent: Agent, envs, obs) -> np.ndarray:
     for _ in range(agent.args.eval_max_steps):
         x = agent.normalize(torch.from_numpy(obs).to(agent.obs_rms.mean.device))
         outputs, state = agent.run_lstm(x[None], state, start)  # LSTM: a sequence of one step
-        action = agent.to_env(agent.actor(outputs[0]).argmax(-1))
+        x = outputs[0]
+        action = agent.to_env(agent.actor(x).argmax(-1))
         obs, reward, terminated, truncated, _ = envs.step(action)
         obs = flatten(obs)
         returns += np.where(running, reward, 0.0)
@@ -875,7 +876,7 @@ def train(args: Args, signals=()) -> dict:
 
     done = np.zeros(args.num_envs, bool)
     discounted_return = np.zeros(args.num_envs)  # of the episode so far; it scales rewards
-    lstm_state = torch.zeros(2, args.num_envs, args.lstm_size, device=device)  # LSTM
+    lstm_state = torch.zeros(2, args.num_envs, args.lstm_size, device=device)  # LSTM: zeros
     seconds_per_step = []  # of each iteration
     saved_step = global_step
     bar = open_bar(args, global_step)
@@ -938,7 +939,7 @@ def train(args: Args, signals=()) -> dict:
         # LSTM: Update on tensors (T, N, ...). The loss leaves the autoreset steps out
         batch = {
             "x": x[:-1],
-            "state": first_lstm_state,
+            "state": first_lstm_state,  # LSTM: before the first step, (2, N, lstm_size)
             "start": starts[:-1],
             "valid": b_valid,
             "action": actions,
