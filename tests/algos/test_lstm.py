@@ -138,6 +138,8 @@ def test_loss_is_that_of_the_parent_on_the_valid_steps(algo, norm_adv):
     """Would break: an autoreset step in a mean, or one that is counted in its denominator."""
     args = algo.Args(norm_adv=norm_adv, clip_vloss=True, ent_coef=0.01)
     agent = algo.Agent(3, SPACES[algo.__name__], args)
+    if hasattr(agent, "actor"):
+        agent.actor[-1].weight.data *= 100  # so that the entropy depends on the step
     sequence = {"x": torch.randn(7, 4, 3), "state": torch.randn(2, 4, 64)}
     sequence["start"] = (torch.rand(7, 4) < 0.3).float()
     valid = torch.rand(7, 4) < 0.7
@@ -165,12 +167,12 @@ def test_minibatches_hold_whole_environments(algo, monkeypatch, tmp_path):
     minibatches = []
     spy(monkeypatch, algo, "ppo_loss", lambda agent, args, **one: minibatches.append(one))
     flags = {"num_envs": 4, "num_minibatches": 2, "update_epochs": 3}
-    (_, batch, _), *_ = updates(algo, monkeypatch, tmp_path, **flags)
+    _, (_, batch, _), *_ = updates(algo, monkeypatch, tmp_path, **flags)  # states are not zero
     column = {tuple(batch["old_logprob"][:, env].tolist()): env for env in range(4)}
     assert len(column) == 4
     for epoch in range(3):
         envs = []
-        for minibatch in minibatches[2 * epoch : 2 * epoch + 2]:
+        for minibatch in minibatches[6 + 2 * epoch : 8 + 2 * epoch]:
             chosen = [column[tuple(one.tolist())] for one in minibatch["old_logprob"].T]
             assert len(chosen) == 2
             assert all(torch.equal(minibatch[key], batch[key][:, chosen]) for key in batch)
