@@ -607,7 +607,7 @@ def flags_beyond_ppo(*files: str) -> str:
     texts = {}
     for found in columns.values():
         texts |= {
-            name: re.sub(r"^(Penalty|RPO|RND|ICM|RAD|DrAC): ", "", text)
+            name: re.sub(r"^(Penalty|RPO|RND|ICM|RAD|DrAC|LSTM): ", "", text)
             for name, (_, text) in found.items()
         }
     rows = []
@@ -617,6 +617,23 @@ def flags_beyond_ppo(*files: str) -> str:
             cells = [f"`{default}`" if default else "" for default in defaults]
             rows.append([f"`{name}`", text.replace("|", "\\|"), *cells])
     return table(["flag", "meaning", *[f"`{file}.py`" for file in columns]], rows, 2)
+
+
+def lstm_results(_) -> str:
+    """Each file with an LSTM beside its parent."""
+    rows = []
+    for row in sorted(scores_of("lstm"), key=lambda row: row["env_id"]):
+        mean, low, high, worst = (
+            number(float(row[key]), float(row["mean"]))
+            for key in ("mean", "low", "high", "worst_run")
+        )
+        name, _, tag = row["exp_name"].partition("-")
+        settings = "RL-Zoo's" if tag == "zoo" else "defaults"
+        task = row["env_id"].removeprefix("envs:")
+        cells = [row["seeds"], f"{mean} [{low}, {high}]", worst, number(float(row["sps"]))]
+        rows.append([task, settings, f"`{name}.py`", *cells])
+    head = ["task", "settings", "file", "runs", "return", "worst run", "steps/s"]
+    return table(head, rows, 3)
 
 
 def off_policy_results(_) -> str:

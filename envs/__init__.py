@@ -13,5 +13,8 @@ for name, entry_point, limit, kwargs in (
     ("BalancingPlateStacked-v0", "balancing_plate:StackedPlate", 1500, {}),
     ("BalancingPlateContinuous-v0", "balancing_plate:BalancingPlate", 6000, {"continuous": True}),
     ("ArmReach-v0", "arm_reach:ArmReach", 100, {}),
+    ("CartPoleNoVel-v0", "memory:PositionsOnly", None, {"env_id": "CartPole-v1", "kept": (0, 2)}),
+    ("PendulumNoVel-v0", "memory:PositionsOnly", None, {"env_id": "Pendulum-v1", "kept": (0, 1)}),
+    ("RecallCue-v0", "memory:RecallCue", None, {}),
 ):
     gym.register(name, f"{__name__}.{entry_point}", max_episode_steps=limit, kwargs=kwargs)

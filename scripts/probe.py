@@ -110,6 +110,10 @@ def open_subject(file: Path, seed: int, flags: tuple[str, ...] = ()) -> Subject:
         not ("td_target" in names and "policy_loss" in names),
         f"could not check {file}: the probe does not know actor-critic files with a replay buffer yet",
     )
+    check(
+        not hasattr(names["Agent"], "run_lstm"),
+        f"could not check {file}: the probe does not know files with a recurrent policy yet",
+    )
     if flags:
         plain, given = (vars(parse(subject.module.Args, file, [*words])) for words in ((), flags))
         subject.defaults = {name: value for name, value in given.items() if value != plain[name]}

@@ -45,11 +45,13 @@ FILES = {
     "ppo_drac": Row("box", "ppo_continuous", "# DrAC:", 20),
     "ppo_continuous_ddp": Row("box", "ppo_continuous", "# DDP:", 98),
     "ppo_continuous_ray": Row("box", "ppo_continuous", "# Ray:", 146),
+    "ppo_continuous_lstm": Row("box", "ppo_continuous", "# LSTM:", 129),
     "trpo_continuous": Row("box"),
     "sac_continuous": Row("off-policy"),
     "td3_continuous": Row("off-policy", "sac_continuous", "# TD3:", 79),
     "ddpg_continuous": Row("off-policy", "td3_continuous", "# DDPG:", 21),
     "ppo": Row("discrete"),
+    "ppo_lstm": Row("discrete", "ppo", "# LSTM:", 129),
     "dqn": Row("discrete"),
     "reinforce": Row("discrete"),
     "ppo_pixels": Row("pixels"),
@@ -58,6 +60,7 @@ FILES = {
     "a2c_atari": Row("atari"),
     "dqn_atari": Row("atari"),
     "ppo_atari_ddp": Row("atari", "ppo_atari", "# DDP:", 85),
+    "ppo_atari_lstm": Row("atari", "ppo_atari", "# LSTM:", 160),
 }
 
 
@@ -74,6 +77,7 @@ ATARI = of_kind("atari")
 EVERY = list(FILES)
 RANKS = [name for name in EVERY if name.endswith("_ddp")]  # with one rank their parents
 RUNNERS = [name for name in EVERY if name.endswith("_ray")]  # with any number of runners its parent
+LSTM = [name for name in EVERY if name.endswith("_lstm")]  # test_lstm.py
 VARIANTS = [name for name, row in FILES.items() if row.parent]
 PARENTS = [name for name in EVERY if name not in VARIANTS]
 # One file for each kind of training loop. What the others' train() shares with it is compared as text (test_files.py).
@@ -237,8 +241,9 @@ def cheap(algo, monkeypatch) -> None:
         def __init__(self, *args):
             super().__init__(*args)
             layers = Shrink(12), torch.nn.Flatten(), torch.nn.LazyLinear(512)
+            images = self.network[0].in_channels
             self.network = torch.nn.Sequential(*layers)
-            self.network(torch.zeros(1, 4, 84, 84))
+            self.network(torch.zeros(1, images, 84, 84))
 
     monkeypatch.setattr(algo, "Agent", Cheap)
 
@@ -281,7 +286,7 @@ def every_of(*names):
     return pytest.mark.parametrize("every", names, indirect=True)
 
 
-@pytest.fixture(params=[name for name in NAMES if name not in RANKS + RUNNERS])
+@pytest.fixture(params=[name for name in NAMES if name not in RANKS + RUNNERS + LSTM])
 def algo(request):
     return load(request.param)
 
@@ -291,7 +296,7 @@ def classic(request):
     return load(request.param)
 
 
-@pytest.fixture(params=[name for name in ATARI if name not in RANKS])
+@pytest.fixture(params=[name for name in ATARI if name not in RANKS + LSTM])
 def atari(request):
     return load(request.param)
 

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# The runs of docs/algorithms/ppo-lstm.md: PPO with and without an LSTM on tasks that need memory.
+# TASKS="CartPole" scripts/lstm.sh trains a part of the runs: CartPole, RecallCue, Pendulum; zoo, which is Pendulum with
+# the hyperparameters that RL-Zoo tuned for it; or velocities, which is the same with velocities and without memory.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" # for envs:NAME
+
+tasks=" ${TASKS:-CartPole RecallCue Pendulum zoo velocities} "
+short="--seeds ${SEEDS:-1-10} -- --device ${DEVICE:-auto} --total-timesteps ${STEPS:-100000}"
+discrete="--scripts algos/ppo_lstm.py algos/ppo.py --env-ids"
+box="--scripts algos/ppo_continuous_lstm.py algos/ppo_continuous.py --env-ids"
+zoo="--num-envs 32 --num-steps 128 --num-minibatches 32 --update-epochs 10 --learning-rate 1e-3 --no-anneal-lr"
+zoo="$zoo --gamma 0.9 --norm-adv --vf-coef 0.5 --init-std 1"
+jobs=()
+if [[ $tasks == *" CartPole "* ]]; then
+  jobs+=("$discrete envs:CartPoleNoVel-v0 $short")
+fi
+if [[ $tasks == *" RecallCue "* ]]; then
+  jobs+=("$discrete envs:RecallCue-v0 $short")
+fi
+if [[ $tasks == *" Pendulum "* ]]; then
+  jobs+=("$box envs:PendulumNoVel-v0 $short")
+fi
+if [[ $tasks == *" zoo "* ]]; then
+  jobs+=("--tag zoo $box envs:PendulumNoVel-v0 $short $zoo")
+fi
+if [[ $tasks == *" velocities "* ]]; then
+  jobs+=("--tag zoo --scripts algos/ppo_continuous.py --env-ids Pendulum-v1 $short $zoo")
+fi
+printf '%s\n' "${jobs[@]}" |
+  python scripts/sweep.py --workers "${WORKERS:-0}" --runs-dir "${RUNS:-runs}" "$@" --jobs -
