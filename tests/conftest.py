@@ -35,9 +35,9 @@ NAMES = [
 ]  # actions in a Box, without a replay buffer
 OFF_POLICY = ["sac_continuous", "td3_continuous", "ddpg_continuous"]  # Box, with a replay buffer
 CONTINUOUS = NAMES + OFF_POLICY  # actions in a Box
-CLASSIC = ["ppo", "dqn", "reinforce"]  # Discrete actions
+CLASSIC = ["ppo", "dqn", "reinforce", "pqn"]  # Discrete actions
 PIXELS = ["ppo_pixels", "dqn_pixels"]
-ATARI = ["ppo_atari", "a2c_atari", "dqn_atari", "ppo_atari_ddp"]
+ATARI = ["ppo_atari", "a2c_atari", "dqn_atari", "pqn_atari", "ppo_atari_ddp"]
 EVERY = CONTINUOUS + CLASSIC + PIXELS + ATARI
 RANKS = ["ppo_continuous_ddp", "ppo_atari_ddp"]  # with one rank their parents (test_ddp.py)
 RUNNERS = ["ppo_continuous_ray"]  # with any number of runners its parent (test_ray_file.py)
@@ -114,7 +114,7 @@ def value_loss(algo) -> str:
     """The name under which the file logs the loss of its values."""
     if algo.__name__ in OFF_POLICY:
         return "losses/qf_loss"
-    return "losses/td_loss" if algo.__name__.startswith("dqn") else "losses/value_loss"
+    return "losses/td_loss" if "qn" in algo.__name__ else "losses/value_loss"
 
 
 def has(algo, flag: str) -> bool:
