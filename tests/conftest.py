@@ -38,6 +38,7 @@ CONTINUOUS = NAMES + OFF_POLICY  # actions in a Box
 CLASSIC = ["ppo", "dqn", "reinforce", "pqn"]  # Discrete actions
 PIXELS = ["ppo_pixels", "dqn_pixels"]
 ATARI = ["ppo_atari", "a2c_atari", "dqn_atari", "pqn_atari", "ppo_atari_ddp"]
+PQN = ["pqn", "pqn_atari"]  # Q-learning without a replay buffer
 EVERY = CONTINUOUS + CLASSIC + PIXELS + ATARI
 RANKS = ["ppo_continuous_ddp", "ppo_atari_ddp"]  # with one rank their parents (test_ddp.py)
 RUNNERS = ["ppo_continuous_ray"]  # with any number of runners its parent (test_ray_file.py)

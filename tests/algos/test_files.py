@@ -22,6 +22,7 @@ from conftest import (
     NAMES,
     OFF_POLICY,
     PIXELS,
+    PQN,
     ROOT,
     command_line,
     load,
@@ -48,12 +49,12 @@ Q_LEARNING = ["dqn", "dqn_atari", "dqn_pixels"]
 OWN = {"Args", "train", "Replay"}  # what each file has its own of
 BOX = [name for name in NAMES if name != "trpo_continuous"]  # PPO for actions in a Box
 PPO_AND_A2C = ["ppo_atari", "ppo_atari_ddp", "a2c_atari"]
-APART = [["ppo"], ["reinforce"], ["dqn"], ["dqn_atari"], ["ppo_pixels"], ["dqn_pixels"]]
+APART = [["ppo"], ["reinforce"], ["dqn_atari"], ["pqn_atari"], ["ppo_pixels"], ["dqn_pixels"]]
 GROUPS = {  # a class or function that has several versions, and the files that share one
-    "make_envs": [NAMES + OFF_POLICY + CLASSIC, PIXELS, PPO_AND_A2C, ["dqn_atari"]],
-    "layer_init": [[*NAMES, "ppo", "reinforce"], PIXELS + ATARI],
-    "Agent": [BOX, ["trpo_continuous"], OFF_POLICY, PPO_AND_A2C, *APART],
-    "evaluate": [NAMES, OFF_POLICY, PPO_AND_A2C, *APART],
+    "make_envs": [NAMES + OFF_POLICY + CLASSIC, PIXELS, PPO_AND_A2C, ["dqn_atari", "pqn_atari"]],
+    "layer_init": [[*NAMES, "ppo", "reinforce", "pqn"], PIXELS + ATARI],
+    "Agent": [BOX, ["trpo_continuous"], OFF_POLICY, PPO_AND_A2C, ["dqn"], ["pqn"], *APART],
+    "evaluate": [NAMES, OFF_POLICY, PPO_AND_A2C, ["dqn", "pqn"], *APART],
     "ppo_loss": [[*BOX, "ppo"], ["ppo_atari", "ppo_atari_ddp", "ppo_pixels"]],
     "update": [
         [*BOX, "ppo"],
@@ -64,14 +65,17 @@ GROUPS = {  # a class or function that has several versions, and the files that 
         ["a2c_atari"],
         ["reinforce"],
         ["trpo_continuous"],
+        ["pqn"],
+        ["pqn_atari"],
     ],
+    "epsilon_at": [Q_LEARNING, PQN],
     "td_target": [Q_LEARNING, OFF_POLICY],
     "update_target": [Q_LEARNING, OFF_POLICY],
     "check_finite": [NAMES + OFF_POLICY + CLASSIC, PIXELS, ATARI],
     "check_video": [NAMES + OFF_POLICY + CLASSIC, PIXELS],
     "check_resume": [
         [*BOX, "ppo"],
-        ["trpo_continuous", "reinforce", "ppo_pixels", *PPO_AND_A2C],
+        ["trpo_continuous", "reinforce", "ppo_pixels", *PPO_AND_A2C, *PQN],
         ["dqn", "dqn_pixels"],
         ["dqn_atari", *OFF_POLICY],
     ],
@@ -79,30 +83,33 @@ GROUPS = {  # a class or function that has several versions, and the files that 
         NAMES,
         OFF_POLICY,
         ATARI,
-        ["ppo"],
+        ["ppo", "pqn"],
         ["dqn"],
         ["reinforce"],
         ["ppo_pixels"],
         ["dqn_pixels"],
     ],
     "open_run": [
-        [*BOX, "ppo", "dqn"],
+        [*BOX, "ppo", "dqn", "pqn"],
         ["trpo_continuous", "reinforce"],
         OFF_POLICY,
         PIXELS + ATARI,
     ],
     "choose_device": [
-        [*BOX, *OFF_POLICY, "ppo", "dqn", *PIXELS, *ATARI],
+        [*BOX, *OFF_POLICY, "ppo", "dqn", "pqn", *PIXELS, *ATARI],
         ["trpo_continuous", "reinforce"],
     ],
-    "summarize": [[*NAMES, *OFF_POLICY, *CLASSIC, *PIXELS, "dqn_atari"], PPO_AND_A2C],
+    "summarize": [
+        [*NAMES, *OFF_POLICY, *CLASSIC, *PIXELS, "dqn_atari", "pqn_atari"],
+        PPO_AND_A2C,
+    ],
 }
 SMALL = ["--num-envs", 2, "--total-timesteps", 64, "--eval-episodes", 2]
 REPLAY = ["--buffer-size", 64, "--learning-starts", 32]
 MORE = {
     **dict.fromkeys(NAMES, ["--env-id", "Pendulum-v1", "--num-steps", 8, "--num-minibatches", 2]),
     **dict.fromkeys(
-        ["ppo", "ppo_pixels", "ppo_atari", "ppo_atari_ddp"],
+        ["ppo", "ppo_pixels", "ppo_atari", "ppo_atari_ddp", *PQN],
         ["--num-steps", 8, "--num-minibatches", 2],
     ),
     **dict.fromkeys(Q_LEARNING, REPLAY),

@@ -4,7 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from conftest import ATARI, cheap, fake_atari, load, spy, tiny
+from conftest import ATARI, PQN, cheap, fake_atari, load, spy, tiny
 from test_gae import DONES, REWARDS, TERMINATEDS, VALID, VALUES
 from toy_envs import Counter, FakeAtari
 
@@ -23,7 +23,7 @@ from toy_envs import Counter, FakeAtari
 BY_HAND = torch.tensor([[2.5, 2.5625], [2, 4.25], [0, 7], [5.5, 0], [8, 7]])
 
 
-@pytest.fixture(params=["pqn", "pqn_atari"])
+@pytest.fixture(params=PQN)
 def algo(request):
     return load(request.param)
 

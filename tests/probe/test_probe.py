@@ -16,7 +16,7 @@ import pytest
 import torch
 import tyro
 from ale_py import AtariVectorEnv
-from conftest import OFF_POLICY, ROOT, command_line, script
+from conftest import OFF_POLICY, PQN, ROOT, command_line, script
 from plainrl_tools.probing import environments, learned, run
 from plainrl_tools.probing.subject import peak
 
@@ -415,12 +415,13 @@ def test_check_of_another_kind(probed):
     assert not {"gae", "clipping", "density", "normaliser", "learns-life-lost"} & names
 
 
-@pytest.mark.parametrize("name", OFF_POLICY)
+@pytest.mark.parametrize("name", OFF_POLICY + PQN)
 def test_file_of_an_unknown_kind(name, probed):
     """Would break: a page of failures of a right file, whose functions are not those that the checks know."""
     for flags in ([], ["--list"], ["--only", "td-target"]):
         status, out, err = probed(script(name), *flags)
-        words = "the probe does not know actor-critic files with a replay buffer yet"
+        kind = "actor-critic files with" if name in OFF_POLICY else "Q-learning without"
+        words = f"the probe does not know {kind} a replay buffer yet"
         assert (status, out, len(err.splitlines())) == (2, "", 1) and words in err
 
 
