@@ -239,15 +239,17 @@ class Agent(nn.Module):
         self.args = args
         self.num_actions = int(action_space.n)
         self.bfloat16 = precision == "bfloat16"
+        # A single group is layer normalisation over channels and pixels, with a scale per channel.
+        # nn.LayerNorm([32, 20, 20]) would leave channels_last: an update takes 27 % more time
         self.network = nn.Sequential(
             layer_init(nn.Conv2d(4, 32, 8, stride=4)),
-            nn.LayerNorm([32, 20, 20]),
+            nn.GroupNorm(1, 32),
             nn.ReLU(),
             layer_init(nn.Conv2d(32, 64, 4, stride=2)),
-            nn.LayerNorm([64, 9, 9]),
+            nn.GroupNorm(1, 64),
             nn.ReLU(),
             layer_init(nn.Conv2d(64, 64, 3)),
-            nn.LayerNorm([64, 7, 7]),
+            nn.GroupNorm(1, 64),
             nn.ReLU(),
             nn.Flatten(),
             layer_init(nn.Linear(64 * 7 * 7, 512)),
@@ -644,7 +646,7 @@ def train(args: Args, signals=()) -> dict:
     envs, next_obs = open_envs(args, env_seed, global_step)
     agent = Agent(envs.single_action_space, args, precision)
     agent = agent.to(device, memory_format=torch.channels_last)
-    optimizer = torch.optim.RAdam(agent.parameters(), lr=args.learning_rate)
+    optimizer = torch.optim.RAdam(agent.parameters(), lr=args.learning_rate, foreach=True)
     if args.resume:
         load_weights(agent, saved["agent"], args.resume)
         moments = saved["optimizer"]["state"]  # the hyperparameters come from the flags

@@ -182,6 +182,18 @@ def dqn_atari_results(_) -> str:
     return table(RESULTS, rows, 3)
 
 
+def pqn_results(_) -> str:
+    env_id = "CartPole-v1"
+    rows = [scored(env_id, "plainrl, final weights", "pqn", "pqn"), *reported(env_id, "PQN")]
+    for game in ("BreakoutNoFrameskip-v4", "PongNoFrameskip-v4"):
+        rows += reported(game, "PQN")
+    return table(RESULTS, rows, 3)
+
+
+def pqn_flags(_) -> str:
+    return flags_of("pqn", "pqn_atari")
+
+
 def reinforce_results(_) -> str:
     env_id, physics = "CartPole-v1", "envs:PhysicsCartPole-v0"
     rows = [
@@ -574,6 +586,7 @@ METRIC_NAMES = (
 PARTS = (readme_results, ppo_results, ppo_mistakes, ppo_flags, ppo_metrics, sac_flags, td3_flags)
 PARTS += (off_policy_results, off_policy_speed)
 PARTS += (dqn_results, dqn_atari_results, dqn_flags, reinforce_results, reinforce_flags)
+PARTS += (pqn_results, pqn_flags)
 PARTS += (a2c_results, a2c_flags, ppo_atari_results, ppo_pixels_results, ppo_atari_flags)
 PARTS += (trpo_results, trpo_flags, rpo_results, rpo_flags, curiosity_results, curiosity_flags)
 PARTS += (augmentation_results, augmentation_flags)

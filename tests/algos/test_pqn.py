@@ -200,12 +200,12 @@ def test_layer_normalisation(algo):
     hidden = kinds if algo.__name__ in ATARI else kinds[:-1]
     assert len(hidden) == (12 if algo.__name__ in ATARI else 6)
     assert {*hidden[0::3]} <= {"Linear", "Conv2d"}
-    assert {*hidden[1::3]} == {"LayerNorm"} and {*hidden[2::3]} == {"ReLU"}
+    assert {*hidden[1::3]} <= {"LayerNorm", "GroupNorm"} and {*hidden[2::3]} == {"ReLU"}
     assert not list(agent.buffers())
     x = draw(8).float()
     for layer in agent.network:
         x = layer(x)
-        if isinstance(layer, torch.nn.LayerNorm):
+        if isinstance(layer, torch.nn.LayerNorm | torch.nn.GroupNorm):
             torch.testing.assert_close(x.flatten(1).mean(1), torch.zeros(8), atol=1e-4, rtol=0)
             torch.testing.assert_close(x.flatten(1).var(1), torch.ones(8), atol=0.02, rtol=0)
     obs = draw(8)
