@@ -646,7 +646,7 @@ def train(args: Args, signals=()) -> dict:
     envs, next_obs = open_envs(args, env_seed, global_step)
     agent = Agent(envs.single_action_space, args, precision)
     agent = agent.to(device, memory_format=torch.channels_last)
-    optimizer = torch.optim.RAdam(agent.parameters(), lr=args.learning_rate, foreach=True)
+    optimizer = torch.optim.RAdam(agent.parameters(), lr=args.learning_rate)
     if args.resume:
         load_weights(agent, saved["agent"], args.resume)
         moments = saved["optimizer"]["state"]  # the hyperparameters come from the flags
