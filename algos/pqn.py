@@ -5,7 +5,8 @@
 PQN: Gallici et al. 2025 (ICLR), arXiv:2407.04811. Many environments step at once, so that a rollout
 is a batch of varied samples. Layer normalisation keeps the values from diverging. So PQN learns as
 PPO does, in epochs of minibatches over a rollout, and needs neither a replay buffer nor a target
-network. The default settings are CleanRL's, but for the shape of the rollout. What differs:
+network. The default settings are CleanRL's, but for the shape of the rollout and the final epsilon,
+which are those of the paper's code for CartPole. What differs from the paper:
 1. Weights are initialised orthogonally. The loss lacks the factor 1/2.
 2. Truncation is not termination: a truncated episode bootstraps from its last observation.
 """
@@ -85,7 +86,7 @@ class Args:
     num_minibatches: int = 16  # minibatches per epoch
     update_epochs: int = 4  # passes over a rollout
     start_e: float = 1.0  # epsilon, the probability of a random action, at the start
-    end_e: float = 0.05  # final epsilon
+    end_e: float = 0.2  # final epsilon
     exploration_fraction: float = 0.5  # fraction of total_timesteps over which epsilon is annealed
     max_grad_norm: float = 10.0  # gradients are clipped to this norm
 
