@@ -202,6 +202,7 @@ def test_layer_normalisation(algo):
     assert {*hidden[0::3]} <= {"Linear", "Conv2d"}
     assert {*hidden[1::3]} <= {"LayerNorm", "GroupNorm"} and {*hidden[2::3]} == {"ReLU"}
     assert not list(agent.buffers())
+    assert all(getattr(layer, "num_groups", 1) == 1 for layer in agent.network)
     x = draw(8).float()
     for layer in agent.network:
         x = layer(x)
@@ -224,9 +225,7 @@ def test_loss_and_gradient_by_hand(algo):
     assert loss.item() == pytest.approx(sum(error**2 for error in errors) / 4, rel=1e-4)
     assert metrics["losses/td_loss"].item() == loss.item()
     assert metrics["losses/q_values"].item() == pytest.approx(sum(taken) / 4, rel=1e-4)
-    bias = list(agent.parameters())[
-        -1
-    ].grad  # of the output layer: 2 x the errors of its action / 4
+    bias = list(agent.parameters())[-1].grad  # d loss / d bias: 2 x the errors of an action / 4
     expected = [2 * sum(e for e, a in zip(errors, action) if a == each) / 4 for each in range(3)]
     torch.testing.assert_close(bias, torch.tensor(expected), rtol=1e-4, atol=1e-5)
 
