@@ -355,7 +355,7 @@ DECLARED = [  # a study and its PARTS, runs
     ("curiosity", 60),
     ("curiosity causes", 200),
     ("curiosity arm", 80),
-    ("pqn", 10),
+    ("pqn", 20),
     ("pqn atari", 6),
     ("rpo", 230),
     ("rpo all", 694),
