@@ -217,6 +217,18 @@ def dqn_atari_results(_) -> str:
     return table(RESULTS, rows, 3)
 
 
+def pqn_results(_) -> str:
+    env_id = "CartPole-v1"
+    rows = [
+        scored(env_id, "plainrl", "pqn", "pqn"),
+        scored(env_id, "plainrl, `--end-e 0.05`", "pqn", "pqn-end-e=0.05"),
+        *reported(env_id, "PQN"),
+    ]
+    for game in ("BreakoutNoFrameskip-v4", "PongNoFrameskip-v4"):
+        rows += reported(game, "PQN")
+    return table(RESULTS, rows, 3)
+
+
 def reinforce_results(_) -> str:
     env_id, physics = "CartPole-v1", "envs:PhysicsCartPole-v0"
     rows = [

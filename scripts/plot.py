@@ -63,6 +63,7 @@ FAMILIES = {  # first one or two words of an exp_name: (name in figures, colour 
     "rpo": ("RPO", "#D55E00"),
     "trpo": ("TRPO", "#56B4E9"),
     "dqn": ("DQN", "#009E73"),
+    "pqn": ("PQN", "#56B4E9"),
     "a2c": ("A2C", "#CC79A7"),
     "reinforce": ("REINFORCE", "#E69F00"),
     "sb3": ("Stable-Baselines3", "#666666"),

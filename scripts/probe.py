@@ -94,6 +94,10 @@ def open_subject(file: Path, seed: int, flags: tuple[str, ...] = ()) -> Subject:
         names = vars(subject.module)
     except (Exception, SystemExit) as error:
         check(False, f"{file} cannot be imported ({one_line(error)})")
+    check(
+        "compute_q_lambda" not in names,
+        f"could not check {file}: the probe does not know Q-learning without a replay buffer yet",
+    )
     needed = ("Args", "make_envs", "Agent", "update", "evaluate", "train")
     missing = [name for name in needed if name not in names]
     missing += [" or ".join(RETURNS)] * (not any(name in names for name in RETURNS))

@@ -54,11 +54,13 @@ FILES = {
     "ppo_lstm": Row("discrete", "ppo", "# LSTM:", 129),
     "dqn": Row("discrete"),
     "reinforce": Row("discrete"),
+    "pqn": Row("discrete", own={"Agent", "update"}),
     "ppo_pixels": Row("pixels"),
     "dqn_pixels": Row("pixels"),
     "ppo_atari": Row("atari"),
     "a2c_atari": Row("atari"),
     "dqn_atari": Row("atari"),
+    "pqn_atari": Row("atari", own={"Agent", "evaluate", "update", "train, Evaluate"}),
     "ppo_atari_ddp": Row("atari", "ppo_atari", "# DDP:", 85),
     "ppo_atari_lstm": Row("atari", "ppo_atari", "# LSTM:", 160),
 }
@@ -78,6 +80,7 @@ EVERY = list(FILES)
 RANKS = [name for name in EVERY if name.endswith("_ddp")]  # with one rank their parents
 RUNNERS = [name for name in EVERY if name.endswith("_ray")]  # with any number of runners its parent
 LSTM = [name for name in EVERY if name.endswith("_lstm")]  # test_lstm.py
+PQN = ["pqn", "pqn_atari"]  # Q-learning without a replay buffer
 VARIANTS = [name for name, row in FILES.items() if row.parent]
 PARENTS = [name for name in EVERY if name not in VARIANTS]
 # One file for each kind of training loop. What the others' train() shares with it is compared as text (test_files.py).
@@ -154,7 +157,7 @@ def value_loss(algo) -> str:
     """The name under which the file logs the loss of its values."""
     if algo.__name__ in OFF_POLICY:
         return "losses/qf_loss"
-    return "losses/td_loss" if algo.__name__.startswith("dqn") else "losses/value_loss"
+    return "losses/td_loss" if "qn" in algo.__name__ else "losses/value_loss"
 
 
 def has(algo, flag: str) -> bool:

@@ -37,7 +37,7 @@ NAN, INF = float("nan"), float("inf")
 COUNTS = "num_envs num_steps num_minibatches update_epochs total_timesteps eval_episodes batch_size"
 COUNTS += " checkpoint_frequency eval_max_steps train_frequency target_network_frequency"
 COUNTS += " buffer_size learning_starts cg_steps policy_frequency"
-SHARES = "gamma gae_lambda start_e end_e eval_e tau exploration_fraction rms_alpha"
+SHARES = "gamma gae_lambda q_lambda start_e end_e eval_e tau exploration_fraction rms_alpha"
 RATES = "learning_rate max_grad_norm clip_coef vf_coef rms_eps max_kl cg_damping"
 RATES += " policy_lr q_lr updates_per_step alpha"
 ALONE = [  # what is wrong whatever the other flags are
@@ -69,6 +69,8 @@ def test_refused_values(every, tmp_path):
         if not has(every, name):
             continue
         if name == "total_timesteps" and value > 0 and not has(every, "num_steps"):
+            continue
+        if (name, value) == ("num_minibatches", 16) and not has(every, "norm_adv"):
             continue
         with pytest.raises(ValueError) as refused:
             tiny(every, tmp_path, **{name: value})
@@ -585,6 +587,8 @@ COMMANDS = [  # file, flags, words of the message
     ("ppo_rad", "--amplitude-low 2 --amplitude-high 1", "must not exceed --amplitude-high 1.0"),
     ("a2c_atari", "--rms-alpha 1.5", "--rms-alpha 1.5 must be at most 1"),
     ("dqn_atari", "--buffer-size 4000000000", "needs more than 8 GiB of memory; use at most"),
+    ("pqn", "--num-minibatches 7", "into equal parts. Try 8"),
+    ("pqn_atari", "--num-steps 3", "--num-steps 3 must be at least 4"),
     ("dqn_pixels", "--learning-starts 10", "must be at least 24 (3 x --num-envs 8)"),
     ("td3_continuous", "--autotune", "Unrecognized options: --autotune"),
     ("ppo", "--upload-model", "leave it out"),

@@ -54,7 +54,9 @@ LOSSES = {
     **dict.fromkeys(OFF_POLICY, {"qf_loss", "qf_values", "actor_loss"}),
     "sac_continuous": {"qf_loss", "qf_values", "actor_loss", "entropy", "alpha"},
     "trpo_continuous": PPO - {"approx_kl", "clipfrac"} | {"kl", "step_share"},
-    **dict.fromkeys(["dqn", "dqn_pixels", "dqn_atari"], {"td_loss", "q_values"}),
+    **dict.fromkeys(
+        ["dqn", "dqn_pixels", "dqn_atari", "pqn", "pqn_atari"], {"td_loss", "q_values"}
+    ),
 }  # PPO's in the other files
 SUMMARY = {"algo", "env_id", "seed", "total_timesteps", "global_step", "wall_time_s", "sps"}
 SUMMARY |= {"eval_return_mean", "eval_return_std", "eval_returns", "eval_episodes", "versions"}

@@ -15,7 +15,7 @@ import pytest
 import torch
 import tyro
 from ale_py import AtariVectorEnv
-from conftest import LSTM, OFF_POLICY, ROOT, command_line, script
+from conftest import LSTM, OFF_POLICY, PQN, ROOT, command_line, script
 from plainrl_tools import edits
 from plainrl_tools.probing import environments, learned, run
 from plainrl_tools.probing.subject import peak
@@ -415,14 +415,18 @@ def test_check_of_another_kind(probed):
     assert not {"gae", "clipping", "density", "normaliser", "learns-life-lost"} & names
 
 
-@pytest.mark.parametrize("name", OFF_POLICY + LSTM)
+@pytest.mark.parametrize("name", OFF_POLICY + LSTM + PQN)
 def test_file_of_an_unknown_kind(name, probed):
     """Would break: a page of failures of a right file, whose functions are not those that the checks know."""
     for flags in ([], ["--list"], ["--only", "td-target"]):
         status, out, err = probed(script(name), *flags)
-        kind = "files with a recurrent policy"
-        if name in OFF_POLICY:
-            kind = "actor-critic files with a replay buffer"
+        kind = (
+            "files with a recurrent policy"
+            if name in LSTM
+            else "actor-critic files with a replay buffer"
+        )
+        if name in PQN:
+            kind = "Q-learning without a replay buffer"
         words = f"the probe does not know {kind} yet"
         assert (status, out, len(err.splitlines())) == (2, "", 1) and words in err
 

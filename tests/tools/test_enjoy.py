@@ -556,7 +556,7 @@ def test_camera_follows(name):
             assert env.unwrapped.model.camera(given["camera_name"]).id >= 0
 
 
-@pytest.mark.parametrize("name", ["ppo", "dqn"])
+@pytest.mark.parametrize("name", ["ppo", "dqn", "pqn"])
 def test_discrete_actions(name, tmp_path, capsys):
     """Would break: an Agent of other parameters that cannot be rebuilt; best.pt or an earlier checkpoint that cannot be
     played; draws that are the mode's actions."""
@@ -570,8 +570,8 @@ def test_discrete_actions(name, tmp_path, capsys):
         eval_frequency=200,
         keep_checkpoints=1,
     )
-    own = {"ppo": {"num_envs": 2}, "dqn": {"learning_starts": 200}}
-    module.train(module.Args(**small, **own[name]))
+    own = {"ppo": {"num_envs": 8}, "pqn": {"num_envs": 8}, "dqn": {"learning_starts": 200}}
+    module.train(module.Args(**small, **own.get(name, {})))
     (run,) = tmp_path.iterdir()
     capsys.readouterr()
     files = sorted(path.name for path in run.glob("*.pt"))
@@ -590,7 +590,7 @@ def test_discrete_actions(name, tmp_path, capsys):
             == [float(length) for _, length in found]
             == expected
         )
-    if name == "dqn":
+    if name in ("dqn", "pqn"):
         with pytest.raises(SystemExit):
             play(run, stochastic=True)
         assert "--stochastic" in capsys.readouterr().err
@@ -658,7 +658,9 @@ def test_pixels(name, env_id, tmp_path, capsys, screen):
         assert len({*re.findall(r"length (\d+)", capsys.readouterr().out)}) > 2
 
 
-ATARI = {name: load(ROOT / "algos" / f"{name}.py") for name in ("ppo_atari", "dqn_atari")}
+ATARI = {
+    name: load(ROOT / "algos" / f"{name}.py") for name in ("ppo_atari", "dqn_atari", "pqn_atari")
+}
 
 
 @pytest.fixture(params=ATARI)

@@ -306,6 +306,8 @@ DECLARED = [  # a study and its PARTS, runs
     ("curiosity", 60),
     ("curiosity causes", 200),
     ("curiosity arm", 80),
+    ("pqn", 20),
+    ("pqn atari", 6),
     ("rpo", 230),
     ("rpo all", 694),
     ("rpo paper", 60),
