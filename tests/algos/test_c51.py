@@ -1,0 +1,138 @@
+"""C51: the projection of the distribution, its loss and its values, against slow or independent computations."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from conftest import load
+
+c51 = load("c51")
+
+
+def project_slowly(reward, terminal, probs, atoms, gamma):
+    """One transition, by Algorithm 1 of the paper: each atom is moved, its probability split between two neighbours."""
+    spacing = atoms[1] - atoms[0]
+    target = np.zeros(len(atoms))
+    for atom, prob in zip(atoms, probs):
+        moved = min(max(reward + gamma * (1 - terminal) * atom, atoms[0]), atoms[-1])
+        position = (moved - atoms[0]) / spacing
+        lower = int(np.floor(position))
+        if lower == position:
+            target[lower] += prob
+        else:
+            target[lower] += prob * (lower + 1 - position)
+            target[lower + 1] += prob * (position - lower)
+    return target
+
+
+def test_projection_by_hand():
+    """Atoms 0, 1, 2. Reward 0.25 and gamma 0.5 move them to 0.25, 0.75 and 1.25. The probabilities 0.2, 0.4, 0.4 give
+    atom 0 0.2 * 0.75 + 0.4 * 0.25, atom 2 0.4 * 0.25 and atom 1 the rest. At a termination all lies at 0.25.
+    Would break: a termination that bootstraps, a probability that goes to the wrong neighbour."""
+    next_probs = torch.tensor([[[0.2, 0.4, 0.4], [1.0, 0.0, 0.0]]]).expand(2, 2, 3)
+    target = c51.td_target(
+        torch.tensor([0.25, 0.25]),
+        torch.tensor([0.0, 1.0]),
+        next_probs,
+        torch.tensor([0, 0]),
+        torch.tensor([0.0, 1.0, 2.0]),
+        0.5,
+    )
+    assert target == pytest.approx(torch.tensor([[0.25, 0.65, 0.1], [0.75, 0.25, 0.0]]))
+
+
+@pytest.mark.parametrize(
+    ("v_min", "v_max", "n_atoms"), [(0.0, 100.0, 101), (-10.0, 10.0, 51), (-3.0, 1.0, 2)]
+)
+def test_projection_against_the_algorithm(v_min, v_max, n_atoms):
+    """Would break: returns outside of the atoms that are lost, an atom that is hit exactly and counted twice or not."""
+    rng = np.random.default_rng(1)
+    size = 200
+    reward = rng.normal(0, v_max - v_min, size)
+    reward[:50] = rng.integers(-2, 3, 50)
+    terminal = (rng.random(size) < 0.3).astype(float)
+    next_probs = rng.dirichlet(np.ones(n_atoms), (size, 3))
+    next_action = rng.integers(3, size=size)
+    atoms = torch.linspace(v_min, v_max, n_atoms, dtype=torch.float64)
+    tensors = (torch.from_numpy(array) for array in (reward, terminal, next_probs, next_action))
+    target = c51.td_target(*tensors, atoms, 0.9).numpy()
+    chosen = next_probs[np.arange(size), next_action]
+    slow = [project_slowly(*row, atoms.numpy(), 0.9) for row in zip(reward, terminal, chosen)]
+    np.testing.assert_allclose(target, slow, atol=1e-12)
+    np.testing.assert_allclose(target.sum(-1), 1)
+
+
+@pytest.mark.parametrize("double_dqn", [False, True])
+def test_loss(double_dqn):
+    """The cross-entropy, sample by sample. Would break: another action's distribution, the next action chosen by the
+    wrong network, a gradient through the target."""
+    torch.manual_seed(1)
+    args = c51.Args(double_dqn=double_dqn, n_atoms=5, v_min=-1.0, v_max=1.0)
+    agents = [c51.Agent(3, gym.spaces.Discrete(4), args) for _ in range(2)]
+    agent, target_agent = agents
+    size = 64
+    batch = {
+        "obs": torch.randn(size, 3),
+        "next_obs": torch.randn(size, 3),
+        "action": torch.randint(4, (size,)),
+        "reward": torch.randn(size),
+        "terminal": (torch.rand(size) < 0.3).float(),
+    }
+    loss, metrics = c51.c51_loss(agent, target_agent, args, **batch)
+    loss.backward()
+    assert all(weight.grad is None for weight in target_agent.parameters())
+
+    atoms = torch.linspace(-1, 1, 5)
+
+    def distribution(network, obs):
+        return network.network(obs).reshape(4, 5).softmax(-1).detach()
+
+    entropies, values = [], []
+    chosen_by_others = 0
+    for i in range(size):
+        own, target = (distribution(network, batch["next_obs"][i]) for network in agents)
+        greedy = [int((probs @ atoms).argmax()) for probs in (own, target)]
+        chosen_by_others += greedy[0] != greedy[1]
+        probs = target[greedy[0] if double_dqn else greedy[1]]
+        numbers = batch["reward"][i].item(), batch["terminal"][i].item(), probs.numpy()
+        wanted = project_slowly(*numbers, atoms.numpy(), args.gamma)
+        predicted = distribution(agent, batch["obs"][i])[batch["action"][i]]
+        entropies.append(-(wanted * predicted.log().numpy()).sum())
+        values.append(float(predicted @ atoms))
+    assert chosen_by_others > 5  # else the two kinds of choice would look alike
+    assert loss.item() == pytest.approx(np.mean(entropies), rel=1e-5)
+    assert metrics["losses/q_values"].item() == pytest.approx(np.mean(values), rel=1e-4)
+
+
+def test_a_distribution_of_two_returns():
+    """A state whose reward is 0 or 1 with equal probability, and then ends: C51 learns both, where DQN learns the mean.
+    Would break: a distribution that collapses to its mean, values that are not its mean."""
+    torch.manual_seed(1)
+    args = c51.Args(n_atoms=11, v_min=0.0, v_max=1.0, batch_size=64)
+    agent = c51.Agent(1, gym.spaces.Discrete(2), args)
+    optimizer = torch.optim.Adam(agent.parameters(), lr=1e-2)
+    for _ in range(200):
+        batch = {
+            "obs": torch.ones(64, 1),
+            "next_obs": torch.ones(64, 1),
+            "action": torch.randint(2, (64,)),
+            "reward": torch.arange(64) % 2 * 1.0,
+            "terminal": torch.ones(64),
+        }
+        c51.update(agent, agent, optimizer, args, batch)
+    probs = agent.log_probs(torch.ones(1, 1)).exp()[0]
+    assert probs[:, [0, -1]].detach().numpy() == pytest.approx(0.5, abs=0.1)
+    assert agent(torch.ones(1, 1)).detach().numpy() == pytest.approx(0.5, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"n_atoms": 1}, "--n-atoms 1 must be at least 2"),
+        ({"v_min": 1.0, "v_max": 1.0}, "--v-min 1.0 must be below --v-max 1.0"),
+        ({"v_max": float("nan")}, "--v-max nan must be a finite number"),
+    ],
+)
+def test_bad_atoms(flags, message):
+    with pytest.raises(ValueError, match=message):
+        c51.Args(**flags)
