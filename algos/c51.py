@@ -194,7 +194,10 @@ def choose_backend(args: Args, evaluation: bool) -> str:
         if args.env_backend == "envpool":
             raise ValueError("EnvPool takes no WRAPPERS or ENV_KWARGS; use --env-backend auto")
         if only_in_envpool:
-            raise ValueError("only EnvPool has this task, and it takes no WRAPPERS or ENV_KWARGS")
+            name, _, _ = args.env_id.rpartition("-v")
+            versions = [env_id for env_id in gym.registry if env_id.startswith(f"{name}-v")]
+            wrong = "only EnvPool has this task, and it takes no WRAPPERS or ENV_KWARGS"
+            raise ValueError(f"{wrong}; versions in Gymnasium: {', '.join(versions) or 'none'}")
         return "gymnasium"
     if args.env_backend == "gymnasium" and only_in_envpool:
         raise ValueError("only EnvPool has this task; use --env-backend auto")
@@ -214,7 +217,9 @@ def flatten(obs) -> np.ndarray:
     if isinstance(obs, dict):
         return np.concatenate([flatten(obs[key]) for key in sorted(obs)], axis=1)
     if isinstance(obs, tuple):
-        raise ValueError("Tuple observations: add gym.wrappers.FlattenObservation to WRAPPERS")
+        way_out = "add gym.wrappers.FlattenObservation to WRAPPERS, or, where the length varies"
+        way_out += " (Sequence, Graph), gym.wrappers.TransformObservation into a Box"
+        raise ValueError(f"Tuple, Sequence, Graph or Text observations: {way_out}")
     return obs.reshape(len(obs), -1).astype(np.float32)
 
 
@@ -586,6 +591,9 @@ def check_env(args: Args, seed: int):
     Gymnasium warns of most mistakes, but the run would fail later, with an error about an array.
     """
     env = gym.make(args.env_id, **ENV_KWARGS)
+    with gym.make(args.env_id, **ENV_KWARGS) as another:
+        if another.unwrapped is env.unwrapped:
+            raise ValueError("its entry point must make a new object in each call, not reuse one")
     for wrapper in WRAPPERS:
         env = wrapper(env)
     env.action_space.seed(seed)
@@ -944,6 +952,7 @@ def train(args: Args, signals=()) -> dict:
             eval_seed = env_seed + 2**30
             envs_and_obs = make_envs(args, eval_backend, args.eval_episodes, eval_seed, video_dir)
             eval_returns = evaluate(agent, *envs_and_obs)
+            del envs_and_obs  # freed later, old MuJoCo renderers would blacken the next videos
             writer.add_scalar("eval/episodic_return", eval_returns.mean(), global_step)
             if eval_returns.mean() > best_mean:
                 best_mean = float(eval_returns.mean())
