@@ -95,7 +95,7 @@ class Args:
             flag = f"--{name.replace('_', '-')} {value}"
             if type(value) not in (int, float):  # text and switches
                 continue
-            if name in limits:
+            if name in limits:  # C51: they may be 0 or negative
                 if not math.isfinite(value):
                     raise ValueError(f"{flag} must be a finite number")
                 continue
@@ -281,7 +281,7 @@ class Agent(nn.Module):
         x = obs.contiguous(memory_format=torch.channels_last).to(dtype).div_(255)
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bfloat16):
             features = self.network(x).float()
-        logits = self.head(features).unflatten(-1, (self.num_actions, -1))
+        logits = self.head(features).unflatten(-1, (self.num_actions, -1))  # C51: for each atom
         return logits.log_softmax(-1)
 
     def get_action(self, obs, epsilon: float):
@@ -393,14 +393,14 @@ class Replay:
 
 
 def td_target(reward, terminal, next_probs, next_action, atoms, gamma: float):
-    """C51: target probabilities (n, n_atoms), from next_probs (n, num_actions, n_atoms) of the target
-    network, the atoms (n_atoms,) and the rest (n,). Eq. 7 of the paper."""
+    """Target probabilities (n, n_atoms), from next_probs (n, num_actions, n_atoms) of the target
+    network, the atoms (n_atoms,) and the rest (n,)."""
     next_prob = next_probs[torch.arange(len(next_action)), next_action]
-    # The returns to which the Bellman equation moves the atoms, (n, n_atoms)
+    # C51: eq. 7. The Bellman equation moves the atoms to these returns, (n, n_atoms)
     # A terminal state is worth nothing, a truncated one its value
     moved = reward.unsqueeze(-1) + gamma * (1 - terminal).unsqueeze(-1) * atoms
     moved = moved.clamp(atoms[0], atoms[-1])
-    # Each moved atom gives its probability to its two neighbours, the nearer one getting more.
+    # C51: each moved atom gives its probability to its two neighbours, more to the nearer one.
     # weight[i, j, k] is what atom j gets of the moved atom k.
     spacing = atoms[1] - atoms[0]
     distance = (moved.unsqueeze(1) - atoms.unsqueeze(-1)).abs() / spacing
@@ -408,14 +408,14 @@ def td_target(reward, terminal, next_probs, next_action, atoms, gamma: float):
     return (weight @ next_prob.unsqueeze(-1)).squeeze(-1)
 
 
-def c51_loss(agent: Agent, target_agent, args: Args, obs, next_obs, action, reward, terminal):
+def dqn_loss(agent: Agent, target_agent, args: Args, obs, next_obs, action, reward, terminal):
     """Loss of a minibatch of tensors (n, ...), and its metrics by name."""
     with torch.no_grad():
         next_probs = target_agent.log_probs(next_obs).exp()  # C51: of the distribution
         if args.double_dqn:  # eq. 4 of the double DQN paper
             next_action = agent(next_obs).argmax(-1)
         else:
-            next_action = (next_probs * agent.atoms).sum(-1).argmax(-1)
+            next_action = (next_probs * agent.atoms).sum(-1).argmax(-1)  # C51: by the mean
         target = td_target(reward, terminal, next_probs, next_action, agent.atoms, args.gamma)
     # C51: the cross-entropy of the target and the predicted distribution
     log_prob = agent.log_probs(obs)[torch.arange(len(action)), action]
@@ -430,7 +430,7 @@ def c51_loss(agent: Agent, target_agent, args: Args, obs, next_obs, action, rewa
     return loss, metrics
 
 
-def update(agent: Agent, target_agent: Agent, optimizer, args: Args, batch: dict, loss_fn=c51_loss):
+def update(agent: Agent, target_agent: Agent, optimizer, args: Args, batch: dict, loss_fn=dqn_loss):
     """One gradient step per --batch-size samples of a batch (samples, ...); mean metrics by name.
 
     Several updates can be due at once, because all environments step between two updates. The
@@ -824,7 +824,7 @@ def train(args: Args, signals=()) -> dict:
         moments = saved["optimizer"]["state"]  # the hyperparameters come from the flags
         optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
         load_replay(args, replay, global_step)
-    loss_fn = c51_loss
+    loss_fn = dqn_loss
     if args.compile:  # static shapes: acting, evaluation and update each have their own
         agent.compile(mode="reduce-overhead", dynamic=False)
         loss_fn = torch.compile(loss_fn, mode="reduce-overhead", dynamic=False)

@@ -78,7 +78,7 @@ def test_loss(double_dqn):
         "reward": torch.randn(size),
         "terminal": (torch.rand(size) < 0.3).float(),
     }
-    loss, metrics = c51.c51_loss(agent, target_agent, args, **batch)
+    loss, metrics = c51.dqn_loss(agent, target_agent, args, **batch)
     loss.backward()
     assert all(weight.grad is None for weight in target_agent.parameters())
 
