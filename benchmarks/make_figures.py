@@ -188,7 +188,8 @@ LOGARITHMIC = ("losses/approx_kl", "losses/value_loss")
 
 
 def draw_log(axis, curves: dict, exp_name: str, metric: str, color: str) -> None:
-    ((steps, values),) = (zip(*points) for points in curves[metric][exp_name].values())
+    runs = curves[metric][exp_name]
+    steps, values = zip(*runs[min(runs)])  # of the first seed
     axis.plot([step / 1000 for step in steps], values, color=color, lw=1.4)
     axis.set_title(NAMES[metric], loc="left")
     axis.set_xlim(left=0)

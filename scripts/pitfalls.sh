@@ -12,7 +12,7 @@ done
 
 lines() {
   local run="--env-ids CartPole-v1 --seeds ${SEEDS:-1-3}" flags="--device ${DEVICE:-auto}"
-  local ppo="$flags --total-timesteps ${STEPS:-100000}" dqn="$flags --total-timesteps ${DQN_STEPS:-30000}"
+  local ppo="$flags --total-timesteps ${STEPS:-100000}" dqn="$flags --total-timesteps ${STEPS:-30000}"
   echo "--scripts algos/ppo.py $run -- $ppo"
   echo "--scripts algos/ppo.py $run --tag clip-vloss -- $ppo --clip-vloss"
   echo "--scripts '$runs/patched/clipped_return.py' $run -- $ppo --clip-vloss"

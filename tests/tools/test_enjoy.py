@@ -51,6 +51,7 @@ def play(run: Path, **options) -> None:
 def screen(monkeypatch):
     """A window that nobody sees and that does not wait; what it shows, and how often it was opened."""
     pygame = pytest.importorskip("pygame")
+    pygame.quit()  # what another test has drawn in memory
     monkeypatch.setenv("DISPLAY", ":0")
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     set_mode, flip = pygame.display.set_mode, pygame.display.flip
