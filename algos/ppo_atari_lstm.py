@@ -82,7 +82,7 @@ class Args:
     vf_coef: float = 0.5  # value loss coefficient
     max_grad_norm: float = 0.5  # gradients are clipped to this norm
     target_kl: float | None = None  # stop an update once the approximate KL exceeds this
-    lstm_size: int = 128  # LSTM: number of its units
+    lstm_size: int = 128  # LSTM: number of units
 
     def __post_init__(self):
         largest = {"num_envs": 65_536, "eval_episodes": 65_536, "torch_threads": 1024}

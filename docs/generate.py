@@ -632,7 +632,7 @@ def flags_beyond_ppo(*files: str) -> str:
 
 
 def lstm_results(_) -> str:
-    """Each file with an LSTM beside its parent."""
+    """Each file with an LSTM beside its parent, which has no memory."""
     rows = []
     for row in sorted(scores_of("lstm"), key=lambda row: row["env_id"]):
         mean, low, high, worst = (
@@ -642,10 +642,9 @@ def lstm_results(_) -> str:
         name, _, tag = row["exp_name"].partition("-")
         settings = "RL-Zoo's" if tag == "zoo" else "defaults"
         task = row["env_id"].removeprefix("envs:")
-        cells = [row["seeds"], f"{mean} [{low}, {high}]", worst, number(float(row["sps"]))]
+        cells = [row["seeds"], f"{mean} [{low}, {high}]", worst]
         rows.append([task, settings, f"`{name}.py`", *cells])
-    head = ["task", "settings", "file", "runs", "return", "worst run", "steps/s"]
-    return table(head, rows, 3)
+    return table(["task", "settings", "file", "runs", "return", "worst run"], rows, 3)
 
 
 def off_policy_results(_) -> str:

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # The runs of docs/algorithms/ppo-lstm.md: PPO with and without an LSTM on tasks that need memory.
-# TASKS="CartPole" scripts/lstm.sh trains a part of the runs: CartPole, RecallCue, Pendulum; zoo, which is Pendulum with
-# the hyperparameters that RL-Zoo tuned for it; or velocities, which is the same with velocities and without memory.
+# TASKS="CartPole" scripts/lstm.sh trains a part of the runs: CartPole, RecallCue, Pendulum; biases, which is RecallCue
+# with other initial biases; zoo, which is Pendulum with the hyperparameters that RL-Zoo tuned for it; or velocities,
+# which is the same with velocities and without memory.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" # for envs:NAME
 
-tasks=" ${TASKS:-CartPole RecallCue Pendulum zoo velocities} "
+runs="${RUNS:-runs}"
+tasks=" ${TASKS:-CartPole RecallCue biases Pendulum zoo velocities} "
 short="--seeds ${SEEDS:-1-10} -- --device ${DEVICE:-auto} --total-timesteps ${STEPS:-100000}"
 discrete="--scripts algos/ppo_lstm.py algos/ppo.py --env-ids"
 box="--scripts algos/ppo_continuous_lstm.py algos/ppo_continuous.py --env-ids"
@@ -19,6 +21,10 @@ fi
 if [[ $tasks == *" RecallCue "* ]]; then
   jobs+=("$discrete envs:RecallCue-v0 $short")
 fi
+if [[ $tasks == *" biases "* ]]; then
+  python scripts/plainrl_tools/edits.py lstm_zero_biases "$runs/changed"
+  jobs+=("--scripts '$runs/changed/lstm_zero_biases.py' --env-ids envs:RecallCue-v0 $short")
+fi
 if [[ $tasks == *" Pendulum "* ]]; then
   jobs+=("$box envs:PendulumNoVel-v0 $short")
 fi
@@ -29,4 +35,4 @@ if [[ $tasks == *" velocities "* ]]; then
   jobs+=("--tag zoo --scripts algos/ppo_continuous.py --env-ids Pendulum-v1 $short $zoo")
 fi
 printf '%s\n' "${jobs[@]}" |
-  python scripts/sweep.py --workers "${WORKERS:-0}" --runs-dir "${RUNS:-runs}" "$@" --jobs -
+  python scripts/sweep.py --workers "${WORKERS:-0}" --runs-dir "$runs" "$@" --jobs -
