@@ -642,7 +642,7 @@ def lstm_results(_) -> str:
         name, _, tag = row["exp_name"].partition("-")
         settings = "RL-Zoo's" if tag == "zoo" else "defaults"
         task = row["env_id"].removeprefix("envs:")
-        cells = [row["seeds"], f"{mean} [{low}, {high}]", worst]
+        cells = [str(row["seeds"]), f"{mean} [{low}, {high}]", worst]
         rows.append([task, settings, f"`{name}.py`", *cells])
     return table(["task", "settings", "file", "runs", "return", "worst run"], rows, 3)
 
