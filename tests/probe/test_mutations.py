@@ -62,7 +62,8 @@ def test_right_file_passes(name, tmp_path):
     own = {mutant["check"] for mutant in MUTANTS if mutant["file"] == name}
     siblings = [sibling for sibling in PROBED if FILES[sibling].kind == FILES[name].kind]
     of_siblings = {mutant["check"] for mutant in MUTANTS if mutant["file"] in siblings}
-    found = findings(file, sorted(own or of_siblings))  # of a new file what its siblings are checked for
+    # a file without mutants gets the checks of its siblings
+    found = findings(file, sorted(own or of_siblings))
     verdicts = {result.verdict for result in found.values() if result}
     assert len(found) > 1 and verdicts <= {"passes", *([] if own else ["differs"])}, found
     assert {path.name for path in tmp_path.iterdir()} <= {"my_experiment.py", "__pycache__"}
