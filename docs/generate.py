@@ -931,10 +931,10 @@ def choices(file: str) -> dict[str, list[str]]:
 
 
 def variants() -> dict[str, set[str]]:
-    """{file: its variants, and theirs}, by the table of CONTRIBUTING.md."""
-    row = re.compile(r"^\| `(\w+)\.py` \| `(\w+)\.py` \| `# ", re.MULTILINE)
+    """{file: its variants and their variants}, by FILES in tests/conftest.py."""
+    row = re.compile(r'^    "(\w+)": Row\("[\w-]+", "(\w+)"', re.MULTILINE)
     children = {}
-    for parent, variant in row.findall((ROOT / "CONTRIBUTING.md").read_text()):
+    for variant, parent in row.findall((ROOT / "tests/conftest.py").read_text()):
         children.setdefault(parent, set()).add(variant)
 
     def below(file: str) -> set[str]:

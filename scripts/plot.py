@@ -11,7 +11,7 @@ compare) and NAME_bars (throughput). On request: NAME_minutes (--minutes), NAME_
 --normalise). NAME.md has the tables; NAME_scores.csv and NAME_comparisons.csv
 have all of their columns.
 
-compare.py explains the intervals, the tests and "too few to test". results.py explains which results are read, and how
+compare.py explains the intervals, the tests and "underpowered". results.py explains which results are read, and how
 time is measured. Figures call an experiment by its name in --labels, or in labels.csv (set,exp_name,label) in the
 folder above curves/.
 

@@ -11,7 +11,7 @@ where an equal seed does not mean equal random numbers.
 Both tests try all 2^n sign flips, or all C(n + m, n) regroupings, if there are at most 20,000, and otherwise 20,000
 random ones. p is two-sided, always tests the difference of means, and is corrected for the number of comparisons in the
 table (Holm 1979). The smallest possible p is 2 / 2^n or 2 / C(n + m, n). If even this value is 0.05 or more after the
-correction, the verdict is "too few to test", and the comparison does not count for the correction.
+correction, the verdict is "underpowered", and the comparison does not count for the correction.
 
 `options` has statistic ("mean" or "iqm"), bootstrap_reps, baseline and metric, as in plot.py.
 """
@@ -43,7 +43,7 @@ MANY = 20_000  # arrangements of a test; if more are possible, the test draws th
 COVERAGE = """Worst and best run are over seeds; a column without an interval is a mean over seeds. With few seeds a
 percentile bootstrap interval is too narrow: for normally distributed scores it contains the true mean in 50 % of cases
 with 2 seeds, 75 % with 3, 84 % with 5, 90 % with 10 (benchmarks/coverage.py)."""
-HOLM = """p is corrected by Holm's method for the number of comparisons that can be tested: {}. "Too few to test" means
+HOLM = """p is corrected by Holm's method for the number of comparisons that can be tested: {}. "Underpowered" means
 that no result of so few seeds could give a p below 0.05."""
 
 
@@ -165,7 +165,7 @@ def comparison_table(rows: list[Row], score: str, options) -> list[dict]:
             table.append(row | {"p_holm": math.nan, "verdict": "not tested"})
     for row in table:
         if row["least_p"] >= 0.05:
-            row["verdict"] = f"too few to test (least p {row['least_p']:.3g})"
+            row["verdict"] = f"underpowered (least p {row['least_p']:.3g})"
     tested = [row for row in table if row["least_p"] < 0.05 and math.isfinite(row["p"])]
     # as if every comparison were as clear as can be; those of the fewest seeds go first
     bounds = holm([row["least_p"] for row in tested])
@@ -173,7 +173,7 @@ def comparison_table(rows: list[Row], score: str, options) -> list[dict]:
         worst = max(row["least_p"] for row in tested)
         for row, least in zip(tested, bounds):
             if row["least_p"] == worst:
-                row |= {"least_p": least, "verdict": f"too few to test (least p {least:.3g})"}
+                row |= {"least_p": least, "verdict": f"underpowered (least p {least:.3g})"}
         tested = [row for row in tested if row["least_p"] < worst]
         bounds = holm([row["least_p"] for row in tested])
     for row, p, least in zip(tested, holm([row["p"] for row in tested]), bounds):

@@ -62,8 +62,9 @@ def test_right_file_passes(name, tmp_path):
     file.write_text(edits.faster(script(name).read_text()))
     own = {mutant["check"] for mutant in MUTANTS if mutant["file"] == name}
     siblings = [sibling for sibling in PROBED if FILES[sibling].kind == FILES[name].kind]
-    theirs = {mutant["check"] for mutant in MUTANTS if mutant["file"] in siblings}
-    found = findings(file, sorted(own or theirs))  # of a new file what its siblings are checked for
+    of_siblings = {mutant["check"] for mutant in MUTANTS if mutant["file"] in siblings}
+    # a file without mutants gets the checks of its siblings
+    found = findings(file, sorted(own or of_siblings))
     verdicts = {result.verdict for result in found.values() if result}
     assert len(found) > 1 and verdicts <= {"passes", *([] if own else ["differs"])}, found
     assert {path.name for path in tmp_path.iterdir()} <= {"my_experiment.py", "__pycache__"}

@@ -141,13 +141,13 @@ def test_holm():
 def test_too_few_to_test():
     """Would break: "not significant", or "significant", of seeds that cannot show either."""
     for seeds, verdict in (
-        (3, "too few to test (least p 0.25)"),
-        (5, "too few to test (least p 0.0625)"),
+        (3, "underpowered (least p 0.25)"),
+        (5, "underpowered (least p 0.0625)"),
         (6, "significant"),  # 2 / 64
     ):
         assert verdicts(rows_of({"a": [1.0] * seeds, "b": [2.0] * seeds})) == [verdict]
     apart = rows_of({"a": {1: 0.0, 2: 1, 3: 2}, "b": {4: 10.0, 5: 11, 6: 12}})
-    assert verdicts(apart) == ["too few to test (least p 0.1)"]
+    assert verdicts(apart) == ["underpowered (least p 0.1)"]
     assert verdicts(rows_of({"a": [1.0, -1, 1, -1, 1, -1], "b": [0.0] * 6})) == ["not significant"]
 
 
@@ -156,7 +156,7 @@ def test_correction_counts_what_can_be_tested():
     another environment are not tested and cost nothing. Would break: each of these counted otherwise."""
     six = rows_of({"a": [1.0] * 6, "b": [2.0] * 6})
     five = rows_of({"a": [1.0] * 5, "b": [2.0] * 5}, env_id="F-v1")
-    words = "too few to test (least p 0.0625)"
+    words = "underpowered (least p 0.0625)"
     assert verdicts(six, five) == ["significant", words]
     assert verdicts(six, rows_of({"a": [1.0] * 6, "b": [2.0] * 6}, env_id="G-v1")) == [words] * 2
     ten = rows_of({"a": [1.0] * 10, "b": [2.0] * 10}, env_id="G-v1")
@@ -175,7 +175,7 @@ def test_a_least_p_at_the_limit_is_too_few():
             {"sb3_b": [2.0] * 7}, env_id=env_id
         )
     table = compare.comparison_table(rows, SCORE, options())
-    assert [row["verdict"] for row in table] == ["too few to test (least p 0.05)"] * 3
+    assert [row["verdict"] for row in table] == ["underpowered (least p 0.05)"] * 3
 
 
 def test_fewest_seeds_leave_the_correction_first():
@@ -186,7 +186,7 @@ def test_fewest_seeds_leave_the_correction_first():
         seeds = 6 if number < 3 else 10
         rows += rows_of({"a": [1.0] * seeds, "b": [2.0] * seeds}, env_id=f"E{number}-v1")
     table = compare.comparison_table(rows, SCORE, options())
-    assert [row["verdict"] for row in table[:3]] == ["too few to test (least p 0.0938)"] * 3
+    assert [row["verdict"] for row in table[:3]] == ["underpowered (least p 0.0938)"] * 3
     assert [row["p_holm"] for row in table[3:]] == pytest.approx([3 * 2 / 1024] * 3)
 
 
@@ -209,7 +209,7 @@ def test_common_seeds_are_paired():
 
 def test_seeds_of_another_program_are_no_pairs():
     """Equal seeds of a peer's program draw other games. Would break: an interval made narrow by chance pairs, and
-    five runs beside five that are called too few; two experiments of one peer that are not paired."""
+    five runs beside five that are called underpowered; two experiments of one peer that are not paired."""
     scores = {
         name: [1.0, 2, 3, 4, 5] for name in ("ppo", "sb3_ppo", "sb3_a2c", "sb3atari", "rllib_ppo")
     }

@@ -474,7 +474,7 @@ def test_report_and_retest(folder, capsys, monkeypatch):
     rows = [line.split(" | ") for line in output.splitlines() if line.startswith("| ")][2:]
     assert [row[0] for row in rows] == ["| Easy", "| Hard", "| score over 2 environments"]
     for row in rows:
-        assert row[1] == "paired, 2 seeds" and row[6].startswith("too few to test")
+        assert row[1] == "paired, 2 seeds" and row[6].startswith("underpowered")
         assert math.isclose(float(row[4].split()[0]), gain, abs_tol=0.006)
 
 
