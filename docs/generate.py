@@ -221,7 +221,6 @@ def pqn_results(_) -> str:
     env_id = "CartPole-v1"
     rows = [
         scored(env_id, "plainrl", "pqn", "pqn"),
-        scored(env_id, "plainrl, `--end-e 0.05`", "pqn", "pqn-end-e=0.05"),
         *reported(env_id, "PQN"),
     ]
     for game in ("BreakoutNoFrameskip-v4", "PongNoFrameskip-v4"):
