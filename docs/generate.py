@@ -217,6 +217,18 @@ def dqn_atari_results(_) -> str:
     return table(RESULTS, rows, 3)
 
 
+def c51_results(_) -> str:
+    env_id = "CartPole-v1"
+    rows = [
+        scored(env_id, "`c51.py`, final weights", "c51", "c51"),
+        scored(env_id, "`dqn.py`, final weights", "classic", "dqn"),
+        *reported(env_id, "C51", "C51, "),
+    ]
+    for game in ("BreakoutNoFrameskip-v4", "PongNoFrameskip-v4"):
+        rows += reported(game, "C51", "C51, ")
+    return table(RESULTS, rows, 3)
+
+
 def pqn_results(_) -> str:
     env_id = "CartPole-v1"
     rows = [
@@ -590,8 +602,8 @@ def fields(file: str) -> dict[str, tuple[str, str]]:
     for field in args.body:
         if isinstance(field, ast.AnnAssign):
             line = text.splitlines()[field.value.lineno - 1]
-            constant = isinstance(field.value, ast.Constant)
-            default = shown(field.value.value) if constant else file  # exp_name is the file's name
+            computed = isinstance(field.value, ast.Call)  # exp_name is the file's name
+            default = file if computed else shown(ast.literal_eval(field.value))
             name = "--" + field.target.id.replace("_", "-")
             found[name] = default, line.partition("  # ")[2]
     return found
@@ -612,13 +624,13 @@ def flags_of(*files: str) -> str:
     return table(["flag", "meaning", *[f"`{file}.py`" for file in files]], rows, 2)
 
 
-def flags_beyond_ppo(*files: str) -> str:
-    """The flags of these files that ppo_continuous.py lacks, or has with another default, or that they lack."""
-    columns = {file: fields(file) for file in ("ppo_continuous", *files)}
+def flags_beyond(parent: str, *files: str) -> str:
+    """The flags of these files that their parent lacks, or has with another default, or that they lack."""
+    columns = {file: fields(file) for file in (parent, *files)}
     texts = {}
     for found in columns.values():
         texts |= {
-            name: re.sub(r"^(Penalty|RPO|RND|ICM|RAD|DrAC|LSTM): ", "", text)
+            name: re.sub(r"^(Penalty|RPO|RND|ICM|RAD|DrAC|LSTM|C51): ", "", text)
             for name, (_, text) in found.items()
         }
     rows = []

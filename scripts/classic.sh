@@ -15,6 +15,7 @@ python scripts/sweep.py --workers "${WORKERS:-0}" --device "${DEVICE:-auto}" --r
   "$@" --jobs - <<JOBS
 --scripts algos/ppo.py --seeds $seeds --env-ids CartPole-v1 -- $steps
 --scripts algos/dqn.py --seeds $seeds --env-ids CartPole-v1 --grid loss=mse,huber -- $steps
+--scripts algos/c51.py --seeds $seeds --env-ids CartPole-v1 -- $steps
 --scripts algos/reinforce.py --seeds $seeds --env-ids CartPole-v1 --grid baseline=value,none -- $steps
 --scripts algos/reinforce.py --seeds $seeds --env-ids envs:PhysicsCartPole-v0 -- $steps
 --scripts algos/dqn.py --seeds $few --env-ids Acrobot-v1 -- $steps

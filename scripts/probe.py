@@ -94,10 +94,15 @@ def open_subject(file: Path, seed: int, flags: tuple[str, ...] = ()) -> Subject:
         names = vars(subject.module)
     except (Exception, SystemExit) as error:
         check(False, f"{file} cannot be imported ({one_line(error)})")
-    check(
-        "compute_q_lambda" not in names,
-        f"could not check {file}: the probe does not know Q-learning without a replay buffer yet",
-    )
+    agent = names.get("Agent")
+    unknown = {
+        "actor-critic files with a replay buffer": {"td_target", "policy_loss"} <= names.keys(),
+        "Q-learning without a replay buffer": "compute_q_lambda" in names,
+        "distributional Q-learning": "td_target" in names and hasattr(agent, "log_probs"),
+        "files with a recurrent policy": hasattr(agent, "run_lstm"),
+    }
+    for kind, found in unknown.items():
+        check(not found, f"could not check {file}: the probe does not know {kind} yet")
     needed = ("Args", "make_envs", "Agent", "update", "evaluate", "train")
     missing = [name for name in needed if name not in names]
     missing += [" or ".join(RETURNS)] * (not any(name in names for name in RETURNS))
@@ -110,14 +115,6 @@ def open_subject(file: Path, seed: int, flags: tuple[str, ...] = ()) -> Subject:
     loss = subject.loss_name
     samples = {*signature(names[loss]).parameters} - {"agent", "target_agent", "args"}
     check(samples, f"{file}: {loss} takes no samples; keep the arguments of the file in algos/")
-    check(
-        not ("td_target" in names and "policy_loss" in names),
-        f"could not check {file}: the probe does not know actor-critic files with a replay buffer yet",
-    )
-    check(
-        not hasattr(names["Agent"], "run_lstm"),
-        f"could not check {file}: the probe does not know files with a recurrent policy yet",
-    )
     if flags:
         plain, given = (vars(parse(subject.module.Args, file, [*words])) for words in ((), flags))
         subject.defaults = {name: value for name, value in given.items() if value != plain[name]}

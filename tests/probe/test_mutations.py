@@ -8,11 +8,11 @@ from pathlib import Path
 
 import probe
 import pytest
-from conftest import EVERY, FILES, LSTM, OFF_POLICY, PQN, ROOT, script
+from conftest import C51, EVERY, FILES, LSTM, OFF_POLICY, PQN, ROOT, faster, script
 from plainrl_tools import edits
 from plainrl_tools.common import load
 
-UNKNOWN = OFF_POLICY + LSTM + PQN  # the probe does not know these yet
+UNKNOWN = OFF_POLICY + LSTM + PQN + C51  # the probe does not know these yet
 PROBED = [name for name in EVERY if name not in UNKNOWN]
 MUTANTS = edits.read(edits.MUTANTS)
 pytestmark = pytest.mark.mutations
@@ -46,9 +46,7 @@ def test_mutant_is_caught(mutant, tmp_path):
     """The edited file trains without an error.
     Would break: a check that no longer sees its mistake, or cannot say what it is."""
     changed = tmp_path / "changed.py"
-    changed.write_text(
-        edits.faster(edits.apply(script(mutant["file"]).read_text(), mutant["edits"]))
-    )
+    changed.write_text(faster(edits.apply(script(mutant["file"]).read_text(), mutant["edits"])))
     result = findings(changed, [mutant["check"]])[mutant["check"]]
     assert result and result.verdict == mutant["verdict"], result
     assert result.hint
@@ -59,7 +57,7 @@ def test_right_file_passes(name, tmp_path):
     """The checks that catch a mutant of a file pass the file, under another name and elsewhere.
     Would break: a false alarm, a check tied to the name or place of a file."""
     file = tmp_path / "my_experiment.py"
-    file.write_text(edits.faster(script(name).read_text()))
+    file.write_text(faster(script(name).read_text()))
     own = {mutant["check"] for mutant in MUTANTS if mutant["file"] == name}
     siblings = [sibling for sibling in PROBED if FILES[sibling].kind == FILES[name].kind]
     of_siblings = {mutant["check"] for mutant in MUTANTS if mutant["file"] in siblings}

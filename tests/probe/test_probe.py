@@ -15,7 +15,7 @@ import pytest
 import torch
 import tyro
 from ale_py import AtariVectorEnv
-from conftest import LSTM, OFF_POLICY, PQN, ROOT, command_line, script
+from conftest import C51, LSTM, OFF_POLICY, PQN, ROOT, command_line, faster, script
 from plainrl_tools import edits
 from plainrl_tools.probing import environments, learned, run
 from plainrl_tools.probing.subject import peak
@@ -84,7 +84,7 @@ CHANGES = edits.read(edits.CHANGES)
 def test_right_modification_is_not_called_broken(change, tmp_path):
     """Would break: a check that accepts only the published algorithm, or that relies on assumptions of the probe."""
     text = script(change["file"]).read_text()
-    (tmp_path / "changed.py").write_text(edits.faster(edits.apply(text, change["edits"])))
+    (tmp_path / "changed.py").write_text(faster(edits.apply(text, change["edits"])))
     results = findings(tmp_path / "changed.py")
     assert not [result for result in results if result.verdict == "broken"]
     assert len({result.measured for result in results if result.verdict == "could not check"}) <= 2
@@ -415,19 +415,20 @@ def test_check_of_another_kind(probed):
     assert not {"gae", "clipping", "density", "normaliser", "learns-life-lost"} & names
 
 
-@pytest.mark.parametrize("name", OFF_POLICY + LSTM + PQN)
+UNKNOWN = {
+    **dict.fromkeys(OFF_POLICY, "actor-critic files with a replay buffer"),
+    **dict.fromkeys(PQN, "Q-learning without a replay buffer"),
+    **dict.fromkeys(C51, "distributional Q-learning"),
+    **dict.fromkeys(LSTM, "files with a recurrent policy"),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
 def test_file_of_an_unknown_kind(name, probed):
     """Would break: a page of failures of a right file, whose functions are not those that the checks know."""
     for flags in ([], ["--list"], ["--only", "td-target"]):
         status, out, err = probed(script(name), *flags)
-        kind = (
-            "files with a recurrent policy"
-            if name in LSTM
-            else "actor-critic files with a replay buffer"
-        )
-        if name in PQN:
-            kind = "Q-learning without a replay buffer"
-        words = f"the probe does not know {kind} yet"
+        words = f"the probe does not know {UNKNOWN[name]} yet"
         assert (status, out, len(err.splitlines())) == (2, "", 1) and words in err
 
 
