@@ -602,8 +602,10 @@ def fields(file: str) -> dict[str, tuple[str, str]]:
     for field in args.body:
         if isinstance(field, ast.AnnAssign):
             line = text.splitlines()[field.value.lineno - 1]
-            computed = isinstance(field.value, ast.Call)  # exp_name is the file's name
-            default = file if computed else shown(ast.literal_eval(field.value))
+            try:
+                default = shown(ast.literal_eval(field.value))
+            except ValueError:
+                default = file  # exp_name is the file's name
             name = "--" + field.target.id.replace("_", "-")
             found[name] = default, line.partition("  # ")[2]
     return found
