@@ -8,8 +8,10 @@ The parent is dqn.py; search for "C51:". The network predicts the probabilities 
 returns instead of the mean return. The target is the distribution of the next state, shifted and
 shrunk by the Bellman equation and projected onto the same atoms. The loss is the cross-entropy.
 What differs from the paper:
-1. The deviations 1, 2, 4, 5 and 6 of dqn.py.
-2. The atoms lie between --v-min and --v-max, for which the task's discounted returns decide. The
+1. The network is small and has PyTorch's own initialisation. Gradients are clipped, and Adam has its
+   usual epsilon and a larger learning rate.
+2. The deviations 2, 4, 5 and 6 of dqn.py.
+3. The atoms lie between --v-min and --v-max, for which the task's discounted returns decide. The
    default is that of CartPole-v1: rewards of 1 and a discount factor of 0.99 give 0 to 100.
 """
 
@@ -224,7 +226,7 @@ def flatten(obs) -> np.ndarray:
 
 
 class Agent(nn.Module):
-    """The distribution of each action's return."""  # C51:
+    """The distribution of each action's return."""  # C51: not its mean alone
 
     def __init__(self, obs_dim: int, action_space: gym.spaces.Discrete, args: Args):
         super().__init__()
@@ -312,8 +314,10 @@ class Replay:
 def td_target(reward, terminal, next_probs, next_action, atoms, gamma: float):
     """Target probabilities (n, n_atoms), from next_probs (n, num_actions, n_atoms) of the target
     network, the atoms (n_atoms,) and the rest (n,)."""
-    next_prob = next_probs[torch.arange(len(next_action)), next_action]
-    # C51: eq. 7. The Bellman equation moves the atoms to these returns, (n, n_atoms)
+    # C51: of each sample the distribution of its next action, (n, n_atoms)
+    sample = torch.arange(len(next_action), device=next_action.device)
+    next_prob = next_probs[sample, next_action]
+    # Eq. 7 of the paper. The Bellman equation moves the atoms to these returns, (n, n_atoms)
     # A terminal state is worth nothing, a truncated one its value
     moved = reward.unsqueeze(-1) + gamma * (1 - terminal).unsqueeze(-1) * atoms
     moved = moved.clamp(atoms[0], atoms[-1])
@@ -335,7 +339,8 @@ def dqn_loss(agent: Agent, target_agent, args: Args, obs, next_obs, action, rewa
             next_action = (next_probs * agent.atoms).sum(-1).argmax(-1)  # C51: by the mean
         target = td_target(reward, terminal, next_probs, next_action, agent.atoms, args.gamma)
     # C51: the cross-entropy of the target and the predicted distribution
-    log_prob = agent.log_probs(obs)[torch.arange(len(action)), action]
+    sample = torch.arange(len(action), device=action.device)
+    log_prob = agent.log_probs(obs)[sample, action]  # (n, n_atoms)
     assert log_prob.shape == target.shape == (*reward.shape, args.n_atoms)
     assert reward.shape == terminal.shape
     loss = -(target * log_prob).sum(-1).mean()
@@ -531,6 +536,8 @@ def check_resume(args: Args, saved: dict):
         sys.exit(f"{at_step} and has ended; raise --total-timesteps to continue it")
     if args.env_id != saved["env_id"]:
         sys.exit(f"--resume {args.resume}: env_id must stay {saved['env_id']}")
+    if args.n_atoms != saved["args"]["n_atoms"]:  # C51: the size of the network depends on it
+        sys.exit(f"--resume {args.resume}: n_atoms must stay {saved['args']['n_atoms']}")
     steps_left = args.total_timesteps - saved["global_step"]
     if steps_left <= args.learning_starts:
         message = f"--resume {args.resume}: the replay buffer starts empty, so that the last "

@@ -7,7 +7,10 @@ arXiv:1509.06461.
 The parent is dqn_atari.py; search for "C51:". The network predicts the probabilities of --n-atoms
 possible returns instead of the mean return. The target is the distribution of the next state, shifted
 and shrunk by the Bellman equation and projected onto the same atoms. The loss is the cross-entropy.
-What differs from the paper: the deviations 1 to 6 of dqn_atari.py.
+What differs from the paper:
+1. The network is initialised orthogonally, and --precision auto may compute it in bfloat16. Gradients
+   are clipped, and Adam has its usual epsilon and a smaller learning rate.
+2. The deviations 2 to 6 of dqn_atari.py.
 """
 
 import argparse
@@ -248,7 +251,7 @@ def layer_init(layer, std: float = 2**0.5):
 
 
 class Agent(nn.Module):
-    """Network of Mnih et al. 2015: the distribution of each action's return."""  # C51:
+    """Network of Mnih et al. 2015: the distribution of each action's return."""  # C51: not its mean
 
     def __init__(self, action_space: gym.spaces.Discrete, args: Args, precision: str):
         super().__init__()
@@ -395,8 +398,10 @@ class Replay:
 def td_target(reward, terminal, next_probs, next_action, atoms, gamma: float):
     """Target probabilities (n, n_atoms), from next_probs (n, num_actions, n_atoms) of the target
     network, the atoms (n_atoms,) and the rest (n,)."""
-    next_prob = next_probs[torch.arange(len(next_action)), next_action]
-    # C51: eq. 7. The Bellman equation moves the atoms to these returns, (n, n_atoms)
+    # C51: of each sample the distribution of its next action, (n, n_atoms)
+    sample = torch.arange(len(next_action), device=next_action.device)
+    next_prob = next_probs[sample, next_action]
+    # Eq. 7 of the paper. The Bellman equation moves the atoms to these returns, (n, n_atoms)
     # A terminal state is worth nothing, a truncated one its value
     moved = reward.unsqueeze(-1) + gamma * (1 - terminal).unsqueeze(-1) * atoms
     moved = moved.clamp(atoms[0], atoms[-1])
@@ -418,7 +423,8 @@ def dqn_loss(agent: Agent, target_agent, args: Args, obs, next_obs, action, rewa
             next_action = (next_probs * agent.atoms).sum(-1).argmax(-1)  # C51: by the mean
         target = td_target(reward, terminal, next_probs, next_action, agent.atoms, args.gamma)
     # C51: the cross-entropy of the target and the predicted distribution
-    log_prob = agent.log_probs(obs)[torch.arange(len(action)), action]
+    sample = torch.arange(len(action), device=action.device)
+    log_prob = agent.log_probs(obs)[sample, action]  # (n, n_atoms)
     assert log_prob.shape == target.shape == (*reward.shape, args.n_atoms)
     assert reward.shape == terminal.shape
     loss = -(target * log_prob).sum(-1).mean()
@@ -616,6 +622,8 @@ def check_resume(args: Args, saved: dict):
         sys.exit(f"{at_step} and has ended; raise --total-timesteps to continue it")
     if args.env_id != saved["env_id"]:
         sys.exit(f"--resume {args.resume}: env_id must stay {saved['env_id']}")
+    if args.n_atoms != saved["args"]["n_atoms"]:  # C51: the size of the network depends on it
+        sys.exit(f"--resume {args.resume}: n_atoms must stay {saved['args']['n_atoms']}")
     if args.save_replay and Path(args.resume, "replay.pt").exists():
         return  # the replay buffer does not start empty
     steps_left = args.total_timesteps - saved["global_step"]

@@ -121,7 +121,7 @@ class Args:
             wrong = f"--num-minibatches {self.num_minibatches} must divide --num-envs"
             divisors = [n for n in range(1, self.num_envs + 1) if self.num_envs % n == 0]
             nearest = min(divisors, key=lambda n: abs(n - self.num_minibatches))
-            raise ValueError(f"{wrong} {self.num_envs}. Try {nearest}")  # LSTM: into whole ones
+            raise ValueError(f"{wrong} {self.num_envs}. Try {nearest}")  # LSTM: not the batch
         if self.fire_on_life_loss and not self.terminal_on_life_loss:
             # After a lost life FireOnLifeLoss chooses the actions, and nothing is learned from these
             # steps. The step before them would bootstrap from values that are never trained.
@@ -254,7 +254,7 @@ class Agent(nn.Module):
             layer_init(nn.Linear(64 * 7 * 7, 512)),
             nn.ReLU(),
         )
-        self.lstm = nn.LSTM(512, args.lstm_size)  # LSTM: between network and actor and critic
+        self.lstm = nn.LSTM(512, args.lstm_size)  # LSTM: in front of actor and critic
         for parameter in self.lstm.parameters():
             if parameter.ndim == 2:
                 nn.init.orthogonal_(parameter)
@@ -288,7 +288,7 @@ class Agent(nn.Module):
             hidden, cell = state * (1 - start[begin, :, None])
             previous = (hidden[None], cell[None])  # (1, n, lstm_size): one layer
             output, state = self.lstm(x[begin:end], previous)
-            state = torch.cat(state)
+            state = torch.cat(state)  # (2, n, lstm_size)
             outputs.append(output)
         return torch.cat(outputs), state
 
@@ -382,7 +382,7 @@ def ppo_loss(  # LSTM: a minibatch holds the rollout of n environments
 
 
 def update(agent: Agent, optimizer, args: Args, batch: dict, loss_fn=ppo_loss) -> dict:
-    """Epochs of minibatches over a batch of tensors (T, N, ...); mean metrics by name."""  # LSTM: N
+    """Epochs of minibatches over tensors (T, N, ...); mean metrics by name."""  # LSTM: sequences
     parameters = list(agent.parameters())
     history = []
     for _ in range(args.update_epochs):
@@ -553,6 +553,8 @@ def check_resume(args: Args, saved: dict):
         sys.exit(f"{at_step} and has ended; raise --total-timesteps to continue it")
     if args.env_id != saved["env_id"]:
         sys.exit(f"--resume {args.resume}: env_id must stay {saved['env_id']}")
+    if args.lstm_size != saved["args"]["lstm_size"]:  # LSTM: the size of the network depends on it
+        sys.exit(f"--resume {args.resume}: lstm_size must stay {saved['args']['lstm_size']}")
 
 
 def open_envs(args: Args, env_seed: int, global_step: int):
@@ -756,7 +758,7 @@ def train(args: Args, signals=()) -> dict:
     starts = torch.ones(obs.shape[:2], device=device)  # LSTM: 1 at the first step of a game
 
     done = np.zeros(args.num_envs, bool)
-    lstm_state = torch.zeros(2, args.num_envs, args.lstm_size, device=device)  # LSTM: zeros
+    lstm_state = torch.zeros(2, args.num_envs, args.lstm_size, device=device)  # LSTM: output, cell
     seconds_per_step = []  # of each iteration
     saved_step = global_step
     bar = open_bar(args, global_step)
@@ -772,11 +774,12 @@ def train(args: Args, signals=()) -> dict:
 
         # Rollout
         first_lstm_state = lstm_state  # LSTM: the update replays the rollout from it
-        starts[0] = starts[-1]
+        starts[0] = starts[-1]  # this rollout begins where the one before ended
         for t in range(args.num_steps):
             obs[t] = torch.from_numpy(next_obs)
             with torch.inference_mode():
-                x, lstm_state = agent.run_lstm(obs[t, None], lstm_state, starts[t, None])  # LSTM:
+                # LSTM: a sequence of one step
+                x, lstm_state = agent.run_lstm(obs[t, None], lstm_state, starts[t, None])
                 actions[t], logprobs[t], _, values[t] = policy(x[0])
             autoreset = done  # the step after the end of a game only resets
             starts[t + 1] = torch.from_numpy(autoreset)  # LSTM: a lost life does not start a game
@@ -805,7 +808,8 @@ def train(args: Args, signals=()) -> dict:
         b_dones = torch.from_numpy(dones).to(device)
         with torch.no_grad():
             # In NEXT_STEP mode obs[t + 1] is the true next state, also where an episode ends
-            x, _ = agent.run_lstm(obs[-1:], lstm_state, starts[-1:])  # LSTM: it has seen the end
+            # LSTM: from the state after the rollout, a sequence of one step
+            x, _ = agent.run_lstm(obs[-1:], lstm_state, starts[-1:])
             values[-1] = agent.get_value(x[0])
             advantages = gae(b_rewards, values, b_terminateds, b_dones, args.gamma, args.gae_lambda)
         targets = advantages + values[:-1]

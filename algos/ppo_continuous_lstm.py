@@ -132,7 +132,7 @@ class Args:
             wrong = f"--num-minibatches {self.num_minibatches} must divide --num-envs"
             divisors = [n for n in range(1, self.num_envs + 1) if self.num_envs % n == 0]
             nearest = min(divisors, key=lambda n: abs(n - self.num_minibatches))
-            raise ValueError(f"{wrong} {self.num_envs}. Try {nearest}")  # LSTM: into whole ones
+            raise ValueError(f"{wrong} {self.num_envs}. Try {nearest}")  # LSTM: not the batch
 
 
 class DropInfo(gym.Wrapper):
@@ -255,7 +255,7 @@ class Agent(nn.Module):
         self.lstm = nn.LSTM(obs_dim, args.lstm_size)  # LSTM: in front of actor and critic
         # With PyTorch's biases, which are near 0, a cell is halved in every step. The bias log(t) of
         # a forget gate lets it last about t steps: here 1 to num_steps (arXiv:1804.11188)
-        _, forget_bias, _, _ = self.lstm.bias_ih_l0.data.chunk(4)  # a part of each gate
+        _, forget_bias, _, _ = self.lstm.bias_ih_l0.data.chunk(4)  # input, forget, cell, output
         forget_bias.copy_(torch.linspace(0, np.log(args.num_steps), args.lstm_size))
         self.actor_mean = self.mlp(args.lstm_size, self.action_dim, std=0.01)
         self.critic = self.mlp(args.lstm_size, 1, std=1.0)
@@ -289,7 +289,8 @@ class Agent(nn.Module):
         """x (T, n, obs_dim) -> outputs (T, n, lstm_size), and the state after the last step.
 
         A state (2, n, lstm_size) is the output and the cell of the step before. Where start (T, n)
-        is 1, at the first step of an episode, zeros replace it; elsewhere start is 0.
+        is 1, at the first step of an episode, zeros replace it; elsewhere start is 0. The outputs are
+        what get_action() and get_value() take as their x.
         """
         # LSTM: self.lstm runs from each step at which an environment starts an episode to the next
         # such step. With a loop over single steps, training on PendulumNoVel-v0 takes 5 times as long.
@@ -301,7 +302,7 @@ class Agent(nn.Module):
             hidden, cell = state * (1 - start[begin, :, None])
             previous = (hidden[None], cell[None])  # (1, n, lstm_size): one layer
             output, state = self.lstm(x[begin:end], previous)
-            state = torch.cat(state)
+            state = torch.cat(state)  # (2, n, lstm_size)
             outputs.append(output)
         return torch.cat(outputs), state
 
@@ -395,7 +396,7 @@ def ppo_loss(  # LSTM: a minibatch holds the rollout of n environments
 
 
 def update(agent: Agent, optimizer, args: Args, batch: dict, loss_fn=ppo_loss) -> dict:
-    """Epochs of minibatches over a batch of tensors (T, N, ...); mean metrics by name."""  # LSTM: N
+    """Epochs of minibatches over tensors (T, N, ...); mean metrics by name."""  # LSTM: sequences
     parameters = list(agent.parameters())
     history = []
     for _ in range(args.update_epochs):
@@ -901,7 +902,7 @@ def train(args: Args, signals=()) -> dict:
 
     done = np.zeros(args.num_envs, bool)
     discounted_return = np.zeros(args.num_envs)  # of the episode so far; it scales rewards
-    lstm_state = torch.zeros(2, args.num_envs, args.lstm_size, device=device)  # LSTM: zeros
+    lstm_state = torch.zeros(2, args.num_envs, args.lstm_size, device=device)  # LSTM: output, cell
     seconds_per_step = []  # of each iteration
     saved_step = global_step
     bar = open_bar(args, global_step)
@@ -917,7 +918,7 @@ def train(args: Args, signals=()) -> dict:
 
         # Rollout
         first_lstm_state = lstm_state  # LSTM: the update replays the rollout from it
-        starts[0] = starts[-1]
+        starts[0] = starts[-1]  # this rollout begins where the one before ended
         for t in range(args.num_steps):
             obs[t] = torch.from_numpy(next_obs)
             with torch.inference_mode():
@@ -925,7 +926,7 @@ def train(args: Args, signals=()) -> dict:
                 x, lstm_state = agent.run_lstm(x[None], lstm_state, starts[t, None])  # LSTM: T = 1
                 actions[t], logprobs[t], _ = policy(x[0])
             valid = ~done  # the step after the end of an episode only resets
-            starts[t + 1] = torch.from_numpy(~valid)  # LSTM: and returns the next one's first obs
+            starts[t + 1] = torch.from_numpy(~valid)  # LSTM: a reset returns a first observation
             action = agent.to_env(actions[t])
             next_obs, reward, terminated, truncated, info = envs.step(action)
             next_obs = flatten(next_obs)
@@ -954,7 +955,8 @@ def train(args: Args, signals=()) -> dict:
         x = agent.normalize(obs)
         with torch.no_grad():
             # In NEXT_STEP mode obs[t + 1] is the true next state, also where an episode ends
-            values = agent.get_value(agent.run_lstm(x, first_lstm_state, starts)[0])  # LSTM: seen
+            outputs, _ = agent.run_lstm(x, first_lstm_state, starts)  # LSTM: (T + 1, N, lstm_size)
+            values = agent.get_value(outputs)
             advantages = gae(b_rewards, values, b_terminateds, b_dones, args.gamma, args.gae_lambda)
         targets = advantages + values[:-1]
 

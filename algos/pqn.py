@@ -5,8 +5,8 @@
 PQN: Gallici et al. 2025 (ICLR), arXiv:2407.04811. Many environments step at once, so that a rollout
 is a batch of varied samples. Layer normalisation keeps the values from diverging. So PQN learns as
 PPO does, in epochs of minibatches over a rollout, and needs neither a replay buffer nor a target
-network. The default settings are CleanRL's, but for the shape of the rollout and the final epsilon,
-which are those of the paper's code for CartPole. What differs from the paper:
+network. The default settings are CleanRL's, but for the shape of the rollout, the number of minibatches
+and the final epsilon, which are those of the paper's code for CartPole. What differs from the paper:
 1. Weights are initialised orthogonally. The loss lacks the factor 1/2.
 2. Truncation is not termination: a truncated episode bootstraps from its last observation.
 """

@@ -4,13 +4,13 @@
 
 PQN: Gallici et al. 2025 (ICLR), arXiv:2407.04811.
 Preprocessing: Mnih et al. 2015, Nature 518:529. The default settings are CleanRL's.
+As in the paper's code, a lost life is terminal for the learner, although the game continues, and the
+learner's rewards are clipped to their sign. Logged returns are raw and of whole games.
 What differs from the paper:
 1. Weights are initialised orthogonally, and --precision auto may compute the network in bfloat16.
-   The loss lacks the factor 1/2.
-2. A lost life is terminal for the learner, although the game continues. Each life begins with
-   FIRE and action 2, in games that have FIRE.
-3. The learner's rewards are clipped to their sign. Logged returns are raw and of whole games.
-4. Truncation is not termination: a truncated game bootstraps from its last observation.
+   The loss lacks the factor 1/2. A rollout is smaller, and the learning rate is annealed.
+2. Each life begins with FIRE and action 2, in games that have FIRE.
+3. Truncation is not termination: a truncated game bootstraps from its last observation.
 """
 
 import argparse
@@ -240,7 +240,7 @@ class Agent(nn.Module):
         self.num_actions = int(action_space.n)
         self.bfloat16 = precision == "bfloat16"
         # A single group is layer normalisation over channels and pixels, with a scale per channel.
-        # nn.LayerNorm([32, 20, 20]) would leave channels_last: an update takes 27 % more time
+        # nn.LayerNorm([32, 20, 20]) would leave channels_last: an update takes about 20 % more time
         self.network = nn.Sequential(
             layer_init(nn.Conv2d(4, 32, 8, stride=4)),
             nn.GroupNorm(1, 32),

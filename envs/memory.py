@@ -5,13 +5,13 @@ import numpy as np
 
 
 class PositionsOnly(gym.ObservationWrapper):
-    """A task of Gymnasium of whose observations only the numbers `kept` are left: no velocities.
+    """A task of Gymnasium that shows only the numbers `kept` of each observation, which are no velocities.
 
     CartPoleNoVel-v0: Box(2), float32: position of the cart (m) and angle of the pole (rad) of CartPole-v1.
     PendulumNoVel-v0: Box(2), float32: cosine and sine of the angle of Pendulum-v1.
 
     Actions, rewards, initial states, terminations and truncations are those of the task. A velocity follows from two
-    observations, so a policy has to remember the last one at least.
+    observations, so a policy has to remember at least the observation before.
     """
 
     def __init__(self, env_id: str, kept: tuple[int, ...], render_mode: str | None = None):

@@ -1,12 +1,18 @@
 """C51: the projection of the distribution, its loss and its values, against slow or independent computations."""
 
+import inspect
+from dataclasses import asdict
+
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from conftest import load
+from conftest import C51, load
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 c51 = load("c51")
+atari = load("c51_atari")
 
 
 def project_slowly(reward, terminal, probs, atoms, gamma):
@@ -60,6 +66,53 @@ def test_projection_against_the_algorithm(v_min, v_max, n_atoms):
     slow = [project_slowly(*row, atoms.numpy(), 0.9) for row in zip(reward, terminal, chosen)]
     np.testing.assert_allclose(target, slow, atol=1e-12)
     np.testing.assert_allclose(target.sum(-1), 1)
+
+
+@pytest.mark.parametrize("function", ["td_target", "dqn_loss"])
+def test_atari_has_the_same_projection_and_loss(function):
+    """The tests above and below are of c51.py. Would break: a mistake in c51_atari.py alone."""
+    one, other = (inspect.getsource(getattr(module, function)) for module in (c51, atari))
+    assert one == other
+
+
+def test_atari_network():
+    """Would break: probabilities that do not sum to 1 for each action, values that are not their means."""
+    args = atari.Args(n_atoms=5, v_min=-1.0, v_max=3.0)
+    agent = atari.Agent(gym.spaces.Discrete(3), args, "float32")
+    obs = torch.randint(256, (2, 4, 84, 84), dtype=torch.uint8)
+    with torch.no_grad():
+        logits = agent.head(agent.network(obs / 255)).reshape(2, 3, 5)
+        probs = logits.exp() / logits.exp().sum(2, keepdim=True)
+        torch.testing.assert_close(agent.log_probs(obs).exp(), probs)
+        torch.testing.assert_close(agent(obs), probs @ torch.tensor([-1.0, 0, 1, 2, 3]))
+
+
+class OneDevice(TorchDispatchMode):
+    """Fails if an operation makes a tensor on another device than "meta"."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **kwargs or {})
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, torch.Tensor):
+                assert tensor.device.type == "meta", function
+        return result
+
+
+def test_loss_stays_on_the_device():
+    """Would break: a tensor that is made on the CPU, so that each update waits for its copy to the GPU."""
+    args = c51.Args(n_atoms=5)
+    agents = [c51.Agent(3, gym.spaces.Discrete(4), args).to("meta") for _ in range(2)]
+    with torch.device("meta"):
+        batch = {
+            "obs": torch.ones(8, 3),
+            "next_obs": torch.ones(8, 3),
+            "action": torch.ones(8, dtype=torch.int64),
+            "reward": torch.ones(8),
+            "terminal": torch.ones(8),
+        }
+    with OneDevice():
+        loss, _ = c51.dqn_loss(*agents, args, **batch)
+    assert loss.shape == ()
 
 
 @pytest.mark.parametrize("double_dqn", [False, True])
@@ -136,3 +189,15 @@ def test_a_distribution_of_two_returns():
 def test_bad_atoms(flags, message):
     with pytest.raises(ValueError, match=message):
         c51.Args(**flags)
+
+
+@pytest.mark.parametrize("name", C51)
+def test_resume_keeps_the_number_of_atoms(name):
+    """Would break: another number that is refused only as weights that do not fit."""
+    algo = load(name)
+    args = algo.Args()
+    saved = {"global_step": 1, "env_id": args.env_id, "args": asdict(args)}
+    saved["total_timesteps"] = args.total_timesteps
+    algo.check_resume(args, saved)
+    with pytest.raises(SystemExit, match=f"n_atoms must stay {args.n_atoms}"):
+        algo.check_resume(algo.Args(n_atoms=7), saved)

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import stable_baselines3.common.env_checker as sb3_checker
 import torch
-from conftest import LSTM, cheap, fake_atari, load, read_checkpoint, run_folder, spy, tiny
+from conftest import FILES, LSTM, cheap, fake_atari, load, read_checkpoint, run_folder, spy, tiny
 from gymnasium.utils.env_checker import check_env
 
-PARENTS = {"ppo_lstm": "ppo", "ppo_continuous_lstm": "ppo_continuous"}
-SPACES = {"ppo_lstm": gym.spaces.Discrete(3)}
+VECTORS = ["ppo_lstm", "ppo_continuous_lstm"]
+SPACES = dict.fromkeys(LSTM, gym.spaces.Discrete(3))
 SPACES["ppo_continuous_lstm"] = gym.spaces.Box(-1, 1, (2,), np.float32)
 
 
@@ -31,9 +31,25 @@ class Counting(torch.nn.Module):
         return output, (output[-1:], state[1])
 
 
-@pytest.fixture(params=PARENTS)
+@pytest.fixture(params=VECTORS)
 def algo(request):
     return load(request.param)
+
+
+@pytest.fixture(params=LSTM)
+def any_algo(request):
+    return load(request.param)
+
+
+def make_agent(algo, args):
+    """An agent whose LSTM reads vectors of 3 numbers, and the name of the loss's argument for them."""
+    space = SPACES[algo.__name__]
+    if algo.__name__ != "ppo_atari_lstm":
+        return algo.Agent(3, space, args), "x"
+    agent = algo.Agent(space, args, "float32")
+    agent.lstm = torch.nn.LSTM(3, args.lstm_size)
+    agent.features = lambda obs: obs
+    return agent, "obs"
 
 
 def updates(algo, monkeypatch, folder, counting=False, check=lambda *_: None, **flags) -> list:
@@ -134,37 +150,41 @@ def test_gradient_passes_through_time_and_stops_at_an_episode(algo):
 
 
 @pytest.mark.parametrize("norm_adv", [False, True])
-def test_loss_is_that_of_the_parent_on_the_valid_steps(algo, norm_adv):
+def test_loss_is_that_of_the_parent_on_the_valid_steps(any_algo, norm_adv):
     """Would break: an autoreset step in a mean, or one that is counted in its denominator."""
+    algo = any_algo
     args = algo.Args(norm_adv=norm_adv, clip_vloss=True, ent_coef=0.01)
-    agent = algo.Agent(3, SPACES[algo.__name__], args)
+    agent, x = make_agent(algo, args)
     if hasattr(agent, "actor"):
-        agent.actor[-1].weight.data *= 100  # so that the entropy depends on the step
-    sequence = {"x": torch.randn(7, 4, 3), "state": torch.randn(2, 4, 64)}
+        list(agent.actor.parameters())[-2].data *= 100  # so that the entropy depends on the step
+    sequence = {x: torch.randn(7, 4, 3), "state": torch.randn(2, 4, args.lstm_size)}
     sequence["start"] = (torch.rand(7, 4) < 0.3).float()
     valid = torch.rand(7, 4) < 0.7
     samples = {key: torch.randn(7, 4) for key in ("advantage", "target", "old_value")}
     outputs, _ = agent.run_lstm(**sequence)
     with torch.no_grad():
-        samples["action"], logprob, _ = agent.get_action(outputs)
+        act = agent.get_action if hasattr(agent, "get_action") else agent.get_action_and_value
+        samples["action"], logprob, *_ = act(outputs)
     samples["old_logprob"] = logprob + 0.3 * torch.randn(7, 4)
     loss, metrics = algo.ppo_loss(agent, args, valid=valid, **sequence, **samples)
-    ours = torch.autograd.grad(loss, list(agent.parameters()))
+    parts = [agent.lstm, agent.critic, getattr(agent, "actor", None) or agent.actor_mean]
+    weights = [weight for part in parts for weight in part.parameters()]
+    ours = torch.autograd.grad(loss, weights)
 
     samples = {key: tensor[valid] for key, tensor in samples.items()}
     if norm_adv:  # the parent divides by n - 1
         centred = samples["advantage"] - samples["advantage"].mean()
         samples["advantage"] = centred / centred.std(correction=0)
         args.norm_adv = False
-    parent = load(PARENTS[algo.__name__])
-    expected, same = parent.ppo_loss(agent, args, x=outputs[valid], **samples)
-    theirs = torch.autograd.grad(expected, list(agent.parameters()))
+    parent = load(FILES[algo.__name__].parent)
+    expected, same = parent.ppo_loss(agent, args, **{x: outputs[valid]}, **samples)
+    theirs = torch.autograd.grad(expected, weights)
     torch.testing.assert_close((loss, metrics, ours), (expected, same, theirs))
 
 
-def test_minibatches_hold_whole_environments(algo, monkeypatch, tmp_path):
+def test_minibatches_hold_whole_environments(any_algo, monkeypatch, tmp_path):
     """Would break: shuffled steps, a state of another environment, an environment that is left out in an epoch."""
-    minibatches = []
+    algo, minibatches = any_algo, []
     spy(monkeypatch, algo, "ppo_loss", lambda agent, args, **one: minibatches.append(one))
     flags = {"num_envs": 4, "num_minibatches": 2, "update_epochs": 3}
     _, (_, batch, _), *_ = updates(algo, monkeypatch, tmp_path, **flags)  # states are not zero
@@ -182,11 +202,13 @@ def test_minibatches_hold_whole_environments(algo, monkeypatch, tmp_path):
         algo.Args(num_envs=64, num_minibatches=3)
 
 
-def test_resume_restores_the_lstm_and_begins_with_zero_states(algo, monkeypatch, tmp_path):
+def test_resume_restores_the_lstm_and_begins_with_zero_states(any_algo, monkeypatch, tmp_path):
     """The environments of a resumed run begin new episodes.
     Would break: weights of the LSTM that start afresh, a state of another episode."""
+    algo = any_algo
     updates(algo, monkeypatch, tmp_path)
     run, weights = run_folder(tmp_path), []
+    size = algo.Args().lstm_size
     saved = read_checkpoint(run)
     more = {"resume": str(run), "total_timesteps": saved["global_step"] + 40}
 
@@ -196,7 +218,7 @@ def test_resume_restores_the_lstm_and_begins_with_zero_states(algo, monkeypatch,
     (_, first, _), (_, second, _), *_ = updates(algo, monkeypatch, tmp_path, check=check, **more)
     assert all(torch.equal(saved["agent"][f"lstm.{key}"], one) for key, one in weights[0].items())
     assert not first["state"].any() and first["start"][0].all() and second["state"].any()
-    with pytest.raises(SystemExit, match="lstm_size must stay 64"):
+    with pytest.raises(SystemExit, match=f"lstm_size must stay {size}"):
         updates(algo, monkeypatch, tmp_path, **more | {"total_timesteps": 999, "lstm_size": 32})
 
 
