@@ -312,17 +312,19 @@ class Replay:
 def td_target(reward, terminal, next_probs, next_action, atoms, gamma: float):
     """Target probabilities (n, n_atoms), from next_probs (n, num_actions, n_atoms) of the target
     network, the atoms (n_atoms,) and the rest (n,)."""
-    next_prob = next_probs[torch.arange(len(next_action)), next_action]
+    next_prob = next_probs[torch.arange(len(next_action), device=next_action.device), next_action]
     # C51: eq. 7. The Bellman equation moves the atoms to these returns, (n, n_atoms)
     # A terminal state is worth nothing, a truncated one its value
     moved = reward.unsqueeze(-1) + gamma * (1 - terminal).unsqueeze(-1) * atoms
     moved = moved.clamp(atoms[0], atoms[-1])
-    # C51: each moved atom gives its probability to its two neighbours, more to the nearer one.
-    # weight[i, j, k] is what atom j gets of the moved atom k.
-    spacing = atoms[1] - atoms[0]
-    distance = (moved.unsqueeze(1) - atoms.unsqueeze(-1)).abs() / spacing
-    weight = (1 - distance).clamp(min=0)
-    return (weight @ next_prob.unsqueeze(-1)).squeeze(-1)
+    # C51: each moved atom gives its probability to its two neighbours, more to the nearer one
+    position = (moved - atoms[0]) / (atoms[1] - atoms[0])  # in the list of atoms, fractional
+    lower = position.floor().long().clamp(max=len(atoms) - 2)
+    share = position - lower  # of the upper neighbour
+    target = torch.zeros_like(next_prob)
+    target.scatter_add_(-1, lower, next_prob * (1 - share))
+    target.scatter_add_(-1, lower + 1, next_prob * share)
+    return target
 
 
 def dqn_loss(agent: Agent, target_agent, args: Args, obs, next_obs, action, reward, terminal):
@@ -335,7 +337,7 @@ def dqn_loss(agent: Agent, target_agent, args: Args, obs, next_obs, action, rewa
             next_action = (next_probs * agent.atoms).sum(-1).argmax(-1)  # C51: by the mean
         target = td_target(reward, terminal, next_probs, next_action, agent.atoms, args.gamma)
     # C51: the cross-entropy of the target and the predicted distribution
-    log_prob = agent.log_probs(obs)[torch.arange(len(action)), action]
+    log_prob = agent.log_probs(obs)[torch.arange(len(action), device=action.device), action]
     assert log_prob.shape == target.shape == (*reward.shape, args.n_atoms)
     assert reward.shape == terminal.shape
     loss = -(target * log_prob).sum(-1).mean()
