@@ -312,7 +312,8 @@ class Replay:
 def td_target(reward, terminal, next_probs, next_action, atoms, gamma: float):
     """Target probabilities (n, n_atoms), from next_probs (n, num_actions, n_atoms) of the target
     network, the atoms (n_atoms,) and the rest (n,)."""
-    next_prob = next_probs[torch.arange(len(next_action), device=next_action.device), next_action]
+    sample = torch.arange(len(reward), device=reward.device)
+    next_prob = next_probs[sample, next_action]  # (n, n_atoms)
     # C51: eq. 7. The Bellman equation moves the atoms to these returns, (n, n_atoms)
     # A terminal state is worth nothing, a truncated one its value
     moved = reward.unsqueeze(-1) + gamma * (1 - terminal).unsqueeze(-1) * atoms
@@ -337,7 +338,8 @@ def dqn_loss(agent: Agent, target_agent, args: Args, obs, next_obs, action, rewa
             next_action = (next_probs * agent.atoms).sum(-1).argmax(-1)  # C51: by the mean
         target = td_target(reward, terminal, next_probs, next_action, agent.atoms, args.gamma)
     # C51: the cross-entropy of the target and the predicted distribution
-    log_prob = agent.log_probs(obs)[torch.arange(len(action), device=action.device), action]
+    sample = torch.arange(len(action), device=action.device)
+    log_prob = agent.log_probs(obs)[sample, action]  # (n, n_atoms)
     assert log_prob.shape == target.shape == (*reward.shape, args.n_atoms)
     assert reward.shape == terminal.shape
     loss = -(target * log_prob).sum(-1).mean()
