@@ -314,19 +314,20 @@ class Replay:
 def td_target(reward, terminal, next_probs, next_action, atoms, gamma: float):
     """Target probabilities (n, n_atoms), from next_probs (n, num_actions, n_atoms) of the target
     network, the atoms (n_atoms,) and the rest (n,)."""
-    # C51: of each sample the distribution of its next action, (n, n_atoms)
-    sample = torch.arange(len(next_action), device=next_action.device)
-    next_prob = next_probs[sample, next_action]
-    # Eq. 7 of the paper. The Bellman equation moves the atoms to these returns, (n, n_atoms)
+    sample = torch.arange(len(reward), device=reward.device)
+    next_prob = next_probs[sample, next_action]  # (n, n_atoms)
+    # C51: eq. 7. The Bellman equation moves the atoms to these returns, (n, n_atoms)
     # A terminal state is worth nothing, a truncated one its value
     moved = reward.unsqueeze(-1) + gamma * (1 - terminal).unsqueeze(-1) * atoms
     moved = moved.clamp(atoms[0], atoms[-1])
-    # C51: each moved atom gives its probability to its two neighbours, more to the nearer one.
-    # weight[i, j, k] is what atom j gets of the moved atom k.
-    spacing = atoms[1] - atoms[0]
-    distance = (moved.unsqueeze(1) - atoms.unsqueeze(-1)).abs() / spacing
-    weight = (1 - distance).clamp(min=0)
-    return (weight @ next_prob.unsqueeze(-1)).squeeze(-1)
+    # C51: each moved atom gives its probability to its two neighbours, more to the nearer one
+    position = (moved - atoms[0]) / (atoms[1] - atoms[0])  # fractional index among the atoms
+    lower = position.floor().long().clamp(0, len(atoms) - 2)  # at least 0 for a NaN, too
+    share = position - lower  # of the upper neighbour
+    target = torch.zeros_like(next_prob)
+    target.scatter_add_(-1, lower, next_prob * (1 - share))
+    target.scatter_add_(-1, lower + 1, next_prob * share)
+    return target
 
 
 def dqn_loss(agent: Agent, target_agent, args: Args, obs, next_obs, action, reward, terminal):

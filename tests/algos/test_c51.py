@@ -68,6 +68,14 @@ def test_projection_against_the_algorithm(v_min, v_max, n_atoms):
     np.testing.assert_allclose(target.sum(-1), 1)
 
 
+def test_nan_in_a_reward_reaches_the_loss():
+    """check_finite() then says what is wrong. Would break: an index that a NaN makes, and an IndexError."""
+    reward = torch.tensor([float("nan"), 0.5])
+    next_probs, atoms = torch.full((2, 1, 5), 0.2), torch.linspace(0, 1, 5)
+    target = c51.td_target(reward, torch.zeros(2), next_probs, torch.tensor([0, 0]), atoms, 0.9)
+    assert target.isnan().any(1).tolist() == [True, False]
+
+
 @pytest.mark.parametrize("function", ["td_target", "dqn_loss"])
 def test_atari_has_the_same_projection_and_loss(function):
     """The tests above and below are of c51.py. Would break: a mistake in c51_atari.py alone."""
