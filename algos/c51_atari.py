@@ -623,8 +623,9 @@ def check_resume(args: Args, saved: dict):
         sys.exit(f"{at_step} and has ended; raise --total-timesteps to continue it")
     if args.env_id != saved["env_id"]:
         sys.exit(f"--resume {args.resume}: env_id must stay {saved['env_id']}")
-    if args.n_atoms != saved["args"]["n_atoms"]:  # C51: the size of the network depends on it
-        sys.exit(f"--resume {args.resume}: n_atoms must stay {saved['args']['n_atoms']}")
+    saved_n_atoms = saved["args"]["n_atoms"]
+    if args.n_atoms != saved_n_atoms:  # C51: the size of the network depends on it
+        sys.exit(f"--resume {args.resume}: n_atoms must stay {saved_n_atoms}")
     if args.save_replay and Path(args.resume, "replay.pt").exists():
         return  # the replay buffer does not start empty
     steps_left = args.total_timesteps - saved["global_step"]

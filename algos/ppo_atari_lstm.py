@@ -553,8 +553,9 @@ def check_resume(args: Args, saved: dict):
         sys.exit(f"{at_step} and has ended; raise --total-timesteps to continue it")
     if args.env_id != saved["env_id"]:
         sys.exit(f"--resume {args.resume}: env_id must stay {saved['env_id']}")
-    if args.lstm_size != saved["args"]["lstm_size"]:  # LSTM: the size of the network depends on it
-        sys.exit(f"--resume {args.resume}: lstm_size must stay {saved['args']['lstm_size']}")
+    saved_lstm_size = saved["args"]["lstm_size"]
+    if args.lstm_size != saved_lstm_size:  # LSTM: the size of the network depends on it
+        sys.exit(f"--resume {args.resume}: lstm_size must stay {saved_lstm_size}")
 
 
 def open_envs(args: Args, env_seed: int, global_step: int):

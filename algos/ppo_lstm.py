@@ -940,8 +940,7 @@ def train(args: Args, signals=()) -> dict:
         x = agent.normalize(obs)
         with torch.no_grad():
             # In NEXT_STEP mode obs[t + 1] is the true next state, also where an episode ends
-            outputs, _ = agent.run_lstm(x, first_lstm_state, starts)  # LSTM: (T + 1, N, lstm_size)
-            values = agent.get_value(outputs)
+            values = agent.get_value(agent.run_lstm(x, first_lstm_state, starts)[0])  # LSTM: output
             advantages = gae(b_rewards, values, b_terminateds, b_dones, args.gamma, args.gae_lambda)
         targets = advantages + values[:-1]
 

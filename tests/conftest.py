@@ -54,7 +54,7 @@ FILES = {
     "ppo": Row("discrete"),
     "ppo_lstm": Row("discrete", "ppo", "# LSTM:", 129),
     "dqn": Row("discrete"),
-    "c51": Row("discrete", "dqn", "# C51:", 62),
+    "c51": Row("discrete", "dqn", "# C51:", 69),
     "reinforce": Row("discrete"),
     "pqn": Row("discrete", own={"Agent", "update"}),
     "ppo_pixels": Row("pixels"),
@@ -62,10 +62,10 @@ FILES = {
     "ppo_atari": Row("atari"),
     "a2c_atari": Row("atari"),
     "dqn_atari": Row("atari"),
-    "c51_atari": Row("atari", "dqn_atari", "# C51:", 61),
+    "c51_atari": Row("atari", "dqn_atari", "# C51:", 68),
     "pqn_atari": Row("atari", own={"Agent", "evaluate", "update", "train, Evaluate"}),
     "ppo_atari_ddp": Row("atari", "ppo_atari", "# DDP:", 85),
-    "ppo_atari_lstm": Row("atari", "ppo_atari", "# LSTM:", 160),
+    "ppo_atari_lstm": Row("atari", "ppo_atari", "# LSTM:", 165),
 }
 
 

@@ -557,10 +557,10 @@ def test_camera_follows(name):
             assert env.unwrapped.model.camera(given["camera_name"]).id >= 0
 
 
-@pytest.mark.parametrize("name", ["ppo", "dqn", "pqn"])
+@pytest.mark.parametrize("name", ["ppo", "ppo_lstm", "dqn", "pqn"])
 def test_discrete_actions(name, tmp_path, capsys):
     """Would break: an Agent of other parameters that cannot be rebuilt; best.pt or an earlier checkpoint that cannot be
-    played; draws that are the mode's actions."""
+    played; an agent with memory that forgets; draws that are the mode's actions."""
     module = load(ROOT / "algos" / f"{name}.py")
     small = dict(
         env_id="CartPole-v1",
@@ -571,8 +571,8 @@ def test_discrete_actions(name, tmp_path, capsys):
         eval_frequency=200,
         keep_checkpoints=1,
     )
-    own = {"ppo": {"num_envs": 8}, "pqn": {"num_envs": 8}, "dqn": {"learning_starts": 200}}
-    module.train(module.Args(**small, **own.get(name, {})))
+    own = {"learning_starts": 200} if name == "dqn" else {"num_envs": 8}
+    module.train(module.Args(**small, **own))
     (run,) = tmp_path.iterdir()
     capsys.readouterr()
     files = sorted(path.name for path in run.glob("*.pt"))
