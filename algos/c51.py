@@ -82,7 +82,7 @@ class Args:
     env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"  # for training
     num_envs: int = 16  # parallel environments
     total_timesteps: int = 200_000  # steps of all environments
-    learning_rate: float = 1e-3  # of Adam
+    learning_rate: float = 2.5e-4  # C51: of Adam, as in the paper
     buffer_size: int = 100_000  # steps in the replay buffer
     gamma: float = 0.99  # discount factor
     tau: float = 1.0  # soft-update coefficient of the target network; 1 copies the online network
@@ -94,7 +94,7 @@ class Args:
     learning_starts: int = 1000  # steps in the replay buffer before the first update
     train_frequency: int = 4  # steps between updates
     double_dqn: bool = False  # the online network selects the action that the target one evaluates
-    n_atoms: int = 101  # C51: atoms, the returns whose probabilities are predicted
+    n_atoms: int = 51  # C51: atoms, the returns whose probabilities are predicted
     v_min: float = 0.0  # C51: smallest atom; smaller returns count as this one
     v_max: float = 100.0  # C51: largest atom; larger returns count as this one
     max_grad_norm: float = 10.0  # gradients are clipped to this norm
@@ -848,7 +848,8 @@ def train(args: Args, signals=()) -> dict:
     env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30, to have seeds of their own
     envs, obs, eval_backend = open_envs(args, env_seed, global_step)
     agent = Agent(obs.shape[1], envs.single_action_space, args).to(device)
-    optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, fused=True)
+    eps = 0.01 / args.batch_size  # C51: as in the paper
+    optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=eps, fused=True)
     target_agent = copy.deepcopy(agent)
     best_agent = copy.deepcopy(agent)
     best_mean = -np.inf  # mean return of the best evaluation so far
