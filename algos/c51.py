@@ -8,8 +8,7 @@ The parent is dqn.py; search for "C51:". The network predicts the probabilities 
 returns instead of the mean return. The target is the distribution of the next state, shifted and
 shrunk by the Bellman equation and projected onto the same atoms. The loss is the cross-entropy.
 What differs from the paper:
-1. The network is small and has PyTorch's own initialisation. Gradients are clipped, and Adam has its
-   usual epsilon and a larger learning rate.
+1. The network is small and has PyTorch's own initialisation. Gradients are clipped.
 2. The deviations 2, 4, 5 and 6 of dqn.py.
 3. The atoms lie between --v-min and --v-max, for which the task's discounted returns decide. The
    default is that of CartPole-v1: rewards of 1 and a discount factor of 0.99 give 0 to 100.
@@ -84,7 +83,7 @@ class Args:
     env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"  # for training
     num_envs: int = 16  # parallel environments
     total_timesteps: int = 200_000  # steps of all environments
-    learning_rate: float = 1e-3  # of Adam
+    learning_rate: float = 2.5e-4  # C51: of Adam, as in the paper
     buffer_size: int = 100_000  # steps in the replay buffer
     gamma: float = 0.99  # discount factor
     tau: float = 1.0  # soft-update coefficient of the target network; 1 copies the online network
@@ -96,7 +95,7 @@ class Args:
     learning_starts: int = 1000  # steps in the replay buffer before the first update
     train_frequency: int = 4  # steps between updates
     double_dqn: bool = False  # the online network selects the action that the target one evaluates
-    n_atoms: int = 101  # C51: atoms, the returns whose probabilities are predicted
+    n_atoms: int = 51  # C51: atoms, the returns whose probabilities are predicted
     v_min: float = 0.0  # C51: smallest atom; smaller returns count as this one
     v_max: float = 100.0  # C51: largest atom; larger returns count as this one
     max_grad_norm: float = 10.0  # gradients are clipped to this norm
@@ -697,7 +696,8 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     if isinstance(action_space, gym.spaces.Box):
         sys.exit(f"{refused}; use ppo_continuous.py")
     if not isinstance(action_space, gym.spaces.Discrete):
-        sys.exit(f"{refused}; add a wrapper to WRAPPERS whose actions are Discrete")
+        way_out = "add a wrapper to WRAPPERS whose actions are Discrete"
+        sys.exit(f"{refused}; ppo_multidiscrete.py takes MultiDiscrete ones, or {way_out}")
     if action_space.start != 0:  # the policy's actions are 0, 1, ..., n - 1
         sys.exit(f"{refused} do not start at 0; add a wrapper to WRAPPERS")
     largest_buffer = 2**33 // obs[0].nbytes  # steps whose observations fill 8 GiB
@@ -852,7 +852,8 @@ def train(args: Args, signals=()) -> dict:
     env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30, to have seeds of their own
     envs, obs, eval_backend = open_envs(args, env_seed, global_step)
     agent = Agent(obs.shape[1], envs.single_action_space, args).to(device)
-    optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, fused=True)
+    eps = 0.01 / args.batch_size  # C51: as in the paper
+    optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=eps, fused=True)
     target_agent = copy.deepcopy(agent)
     best_agent = copy.deepcopy(agent)
     best_mean = -np.inf  # mean return of the best evaluation so far

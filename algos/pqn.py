@@ -594,7 +594,8 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     if isinstance(action_space, gym.spaces.Box):
         sys.exit(f"{refused}; use ppo_continuous.py")
     if not isinstance(action_space, gym.spaces.Discrete):
-        sys.exit(f"{refused}; add a wrapper to WRAPPERS whose actions are Discrete")
+        way_out = "add a wrapper to WRAPPERS whose actions are Discrete"
+        sys.exit(f"{refused}; ppo_multidiscrete.py takes MultiDiscrete ones, or {way_out}")
     if action_space.start != 0:  # the policy's actions are 0, 1, ..., n - 1
         sys.exit(f"{refused} do not start at 0; add a wrapper to WRAPPERS")
     sizes = (*obs.shape[1:], *action_space.shape)

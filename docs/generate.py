@@ -644,6 +644,14 @@ def flags_beyond(parent: str, *files: str) -> str:
     return table(["flag", "meaning", *[f"`{file}.py`" for file in columns]], rows, 2)
 
 
+def masks_results(_) -> str:
+    rows = []
+    for task, masks in (("Switchboard-v0", "yes"), ("SwitchboardNoMask-v0", "no")):
+        one = "masks", f"envs:{task}", "ppo_multidiscrete"
+        rows.append([task, masks, seeds_of(*one), ours(*one)])
+    return table(["task", "masks", "runs", "return"], rows, 2)
+
+
 def lstm_results(_) -> str:
     """Each file with an LSTM beside its parent, which has no memory."""
     rows = []

@@ -16,5 +16,7 @@ for name, entry_point, limit, kwargs in (
     ("CartPoleNoVel-v0", "memory:PositionsOnly", None, {"env_id": "CartPole-v1", "kept": (0, 2)}),
     ("PendulumNoVel-v0", "memory:PositionsOnly", None, {"env_id": "Pendulum-v1", "kept": (0, 1)}),
     ("RecallCue-v0", "memory:RecallCue", None, {}),
+    ("Switchboard-v0", "masked:Switchboard", None, {}),
+    ("SwitchboardNoMask-v0", "masked:Switchboard", None, {"masks": False}),
 ):
     gym.register(name, f"{__name__}.{entry_point}", max_episode_steps=limit, kwargs=kwargs)

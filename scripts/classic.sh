@@ -16,6 +16,8 @@ python scripts/sweep.py --workers "${WORKERS:-0}" --device "${DEVICE:-auto}" --r
 --scripts algos/ppo.py --seeds $seeds --env-ids CartPole-v1 -- $steps
 --scripts algos/dqn.py --seeds $seeds --env-ids CartPole-v1 --grid loss=mse,huber -- $steps
 --scripts algos/c51.py --seeds $seeds --env-ids CartPole-v1 -- $steps
+--scripts algos/dqn.py --seeds $seeds --env-ids CartPole-v1 --grid learning_rate=2.5e-4 -- $steps
+--scripts algos/ppo_multidiscrete.py --seeds $seeds --env-ids envs:Switchboard-v0 envs:SwitchboardNoMask-v0 -- $steps
 --scripts algos/reinforce.py --seeds $seeds --env-ids CartPole-v1 --grid baseline=value,none -- $steps
 --scripts algos/reinforce.py --seeds $seeds --env-ids envs:PhysicsCartPole-v0 -- $steps
 --scripts algos/dqn.py --seeds $few --env-ids Acrobot-v1 -- $steps

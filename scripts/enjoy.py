@@ -342,17 +342,17 @@ class Sampler:
     def __getattr__(self, name: str):
         return getattr(self.agent, name)
 
-    def actor_mean(self, x):
-        action = self.agent.get_action(x)
+    def actor_mean(self, *inputs):
+        action = self.agent.get_action(*inputs)
         return action[0] if isinstance(action, tuple) else action  # some return the logprob as well
 
-    get_mode = actor_mean  # the name in the files with an intrinsic reward
+    get_mode = actor_mean  # the name in the files with an intrinsic reward or several actions
     get_mean_action = actor_mean  # the name in the files with a replay buffer
 
 
 def sample_actions(module, agent):
     """Return the agent or a stand-in with which evaluate() samples actions although it asks for the policy's mode."""
-    if hasattr(agent, "actor_mean") or hasattr(agent, "get_mean_action"):
+    if any(hasattr(agent, name) for name in ("actor_mean", "get_mode", "get_mean_action")):
         return Sampler(agent)
     always_samples = hasattr(module, "AtariVectorEnv")
     useless = f"--stochastic: {module.__file__} already samples its actions, or its Agent has no"

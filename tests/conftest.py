@@ -53,8 +53,9 @@ FILES = {
     "ddpg_continuous": Row("off-policy", "td3_continuous", "# DDPG:", 21),
     "ppo": Row("discrete"),
     "ppo_lstm": Row("discrete", "ppo", "# LSTM:", 129),
+    "ppo_multidiscrete": Row("discrete", "ppo", "# Multi:", 127),
     "dqn": Row("discrete"),
-    "c51": Row("discrete", "dqn", "# C51:", 69),
+    "c51": Row("discrete", "dqn", "# C51:", 74),
     "reinforce": Row("discrete"),
     "pqn": Row("discrete", own={"Agent", "update"}),
     "ppo_pixels": Row("pixels"),
@@ -62,7 +63,7 @@ FILES = {
     "ppo_atari": Row("atari"),
     "a2c_atari": Row("atari"),
     "dqn_atari": Row("atari"),
-    "c51_atari": Row("atari", "dqn_atari", "# C51:", 68),
+    "c51_atari": Row("atari", "dqn_atari", "# C51:", 73),
     "pqn_atari": Row("atari", own={"Agent", "evaluate", "update", "train, Evaluate"}),
     "ppo_atari_ddp": Row("atari", "ppo_atari", "# DDP:", 85),
     "ppo_atari_lstm": Row("atari", "ppo_atari", "# LSTM:", 165),
@@ -85,6 +86,7 @@ RUNNERS = [name for name in EVERY if name.endswith("_ray")]  # with any number o
 LSTM = [name for name in EVERY if name.endswith("_lstm")]  # test_lstm.py
 PQN = ["pqn", "pqn_atari"]  # Q-learning without a replay buffer
 C51 = ["c51", "c51_atari"]  # distributional Q-learning
+MULTI = ["ppo_multidiscrete"]  # several actions at once
 VARIANTS = [name for name, row in FILES.items() if row.parent]
 PARENTS = [name for name in EVERY if name not in VARIANTS]
 # One file for each kind of training loop. What the others' train() shares with it is compared as text (test_files.py).

@@ -129,3 +129,19 @@ def test_many_batches_are_many_updates(double):
     for whole, single in zip(*results):
         torch.testing.assert_close(whole, single)
     assert optimizer.state[next(agent.parameters())]["step"] == 4
+
+
+@files("ppo")
+def test_one_epoch_of_one_minibatch_is_a2c(classic):
+    """The gradient of the clipped objective is that of -log pi times the advantage as long as the ratio is 1.
+    Would break: the flags that docs/algorithms/a2c.md gives for A2C on vectors."""
+    args = classic.Args(update_epochs=1, num_minibatches=1, norm_adv=False, vf_coef=0)
+    agent = classic.Agent(3, gym.spaces.Discrete(4), args).double()
+    x, action, advantage = torch.randn(12, 3).double(), torch.randint(4, (12,)), torch.randn(12)
+    _, logprob, _ = agent.get_action(x, action)
+    batch = {"old_logprob": logprob.detach(), "target": advantage, "old_value": advantage}
+    loss, _ = classic.ppo_loss(agent, args, x, action, advantage=advantage, **batch)
+    parameters = list(agent.actor.parameters())
+    ours = torch.autograd.grad(loss, parameters)
+    by_hand = torch.autograd.grad(-(logprob * advantage).mean(), parameters)
+    assert all(torch.allclose(a, b) for a, b in zip(ours, by_hand, strict=True))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import ATARI, PQN, cheap, fake_atari, load, spy, tiny
-from test_gae import DONES, REWARDS, TERMINATEDS, VALID, VALUES
+from test_loss import DONES, REWARDS, TERMINATEDS, VALID, VALUES
 from toy_envs import Counter, FakeAtari
 
 # The rollout of test_gae.py with gamma = lambda = 1/2: G[t] = r[t] + (G[t + 1] + V[t + 1]) / 4.

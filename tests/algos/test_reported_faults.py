@@ -203,6 +203,7 @@ class Nan:
 
     def __init__(self, obs):
         self.obs = obs
+        self.unwrapped = self
 
     def step(self, action):
         ended = np.ones(2, bool)
