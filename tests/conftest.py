@@ -54,7 +54,7 @@ FILES = {
     "ppo": Row("discrete"),
     "ppo_lstm": Row("discrete", "ppo", "# LSTM:", 129),
     "dqn": Row("discrete"),
-    "c51": Row("discrete", "dqn", "# C51:", 62),
+    "c51": Row("discrete", "dqn", "# C51:", 77),
     "reinforce": Row("discrete"),
     "pqn": Row("discrete", own={"Agent", "update"}),
     "ppo_pixels": Row("pixels"),
