@@ -373,6 +373,11 @@ def update(agent: Agent, target_agent: Agent, optimizer, args: Args, batch: dict
     return dict(zip(metrics, means))
 
 
+def make_optimizer(agent: Agent, args: Args):  # C51:
+    eps = 0.01 / args.batch_size  # as in the paper
+    return torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=eps, fused=True)
+
+
 def update_target(target_agent: Agent, agent: Agent, tau: float):
     """Move the target network's weights towards the online network's: w += tau * (online - w)."""
     for target, online in zip(target_agent.parameters(), agent.parameters()):
@@ -384,6 +389,20 @@ def epsilon_at(step: int, args: Args) -> float:
     start = args.learning_starts
     end = start + args.exploration_fraction * args.total_timesteps
     return float(np.interp(step, [start, end], [args.start_e, args.end_e]))
+
+
+def warn_of_limits(args: Args, episodes: list, episode_count: int):  # C51:
+    """Warn if discounted returns of a run's first episodes are outside --v-min and --v-max."""
+    if episode_count > len(episodes):  # C51: once
+        return
+    # C51: of a whole episode, as if each of its steps had the mean reward
+    mean_return, mean_length = np.mean(episodes, axis=0)
+    discounted_return = mean_return / mean_length * (args.gamma ** np.arange(mean_length)).sum()
+    if not args.v_min <= discounted_return <= args.v_max:
+        wrong = f"discounted returns near {discounted_return:.4g} are outside"
+        limits = f"--v-min {args.v_min} and --v-max {args.v_max}, and count as the nearest of them"
+        way_out = "smallest and largest reward (0 included), divided by 1 - gamma, are safe limits"
+        print(f"{wrong} {limits}; {way_out}", file=sys.stderr)
 
 
 def crossed(first_step: int, step: int, every: int) -> int:
@@ -417,9 +436,11 @@ def check_finite(agent: Agent, obs, rewards, scalars: dict, global_step, saved_s
     }
     for name, tensor in numbers.items():
         problem = "NaN or infinity"
+        way_out = "try a lower learning rate"
         is_right = tensor.isfinite()
         if name in ("observations", "rewards"):
             problem = "NaN, None, or a number too large for statistics in float32 (limit 1e15)"
+            way_out = "correct the environment"
             is_right = tensor.abs() < 1e15  # sums of larger squares overflow
         if not is_right.all():
             where = name
@@ -429,7 +450,7 @@ def check_finite(agent: Agent, obs, rewards, scalars: dict, global_step, saved_s
             checkpoint = f"the last checkpoint in {run_dir} is at step {saved_step}"
             if saved_step == 0:
                 checkpoint = f"{run_dir} has no checkpoint yet"
-            sys.exit(f"{problem} in the {where} before step {global_step}; {checkpoint}")
+            sys.exit(f"{problem} in the {where} before step {global_step}; {way_out}; {checkpoint}")
 
 
 @torch.inference_mode()
@@ -603,19 +624,30 @@ def check_env(args: Args, seed: int):
     with gym.make(args.env_id, **ENV_KWARGS) as another:
         if another.unwrapped is env.unwrapped:
             raise ValueError("its entry point must make a new object in each call, not reuse one")
+    limit = env.spec.max_episode_steps
     for wrapper in WRAPPERS:
         env = wrapper(env)
+        if isinstance(env, gym.wrappers.TimeLimit) and limit and env._max_episode_steps > limit:
+            wrong = f"TimeLimit in WRAPPERS cannot lengthen its time limit of {limit} steps"
+            raise ValueError(f'{wrong}; use ENV_KWARGS = {{"max_episode_steps": NUMBER}} instead')
     env.action_space.seed(seed)
     try:
         first_obs, _ = env.reset(seed=seed, options=None)
-        next_obs, reward, _, _, _ = env.step(env.action_space.sample())
+        done = False
+        steps = 0
+        deadline = time.time() + 5
+        # Some environments fail only at the end of an episode; slow ones are not played so far
+        while not done and steps < 200 and time.time() < deadline:
+            next_obs, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+            done = terminated or truncated
+            steps += 1
     except Exception as error:
         source = traceback.extract_tb(error.__traceback__)[-1].filename  # of the line that failed
         if source != __file__ and "gymnasium" not in source:  # the environment's own error
             raise
         rules = "reset(seed, options) must return (obs, info), and step(action) must return"
-        results = "(obs, reward, terminated, truncated, info)"
-        raise ValueError(f"its first step fails: {error!r}. {rules} {results}") from error
+        results = "(obs, reward, bool terminated, bool truncated, info)"
+        raise ValueError(f"its first episode fails: {error!r}. {rules} {results}") from error
     env.close()
     if reward is None or np.shape(reward) != ():
         wrong = f"a reward of type {type(reward).__name__} and shape {np.shape(reward)}"
@@ -623,7 +655,7 @@ def check_env(args: Args, seed: int):
     spaces = {"observation": env.observation_space}
     if isinstance(env.observation_space, gym.spaces.Dict):
         spaces = env.observation_space.spaces
-    for method, obs in (("reset", first_obs), ("step", next_obs)):
+    for call, obs in (("reset()", first_obs), (f"step() number {steps}", next_obs)):
         parts = obs if isinstance(obs, dict) else {"observation": obs}
         for name, space in spaces.items():
             if not isinstance(space, gym.spaces.Box):
@@ -631,7 +663,7 @@ def check_env(args: Args, seed: int):
             part = np.asarray(parts[name])
             can_cast = np.can_cast(part.dtype, space.dtype, "same_kind")
             if part.shape != space.shape or not can_cast:
-                wrong = f"{method}() returns {name} of shape {part.shape} and type {part.dtype}"
+                wrong = f"{call} returns {name} of shape {part.shape} and type {part.dtype}"
                 raise ValueError(f"{wrong}, but its space is {space}. Correct one of them")
 
 
@@ -852,8 +884,7 @@ def train(args: Args, signals=()) -> dict:
     env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30, to have seeds of their own
     envs, obs, eval_backend = open_envs(args, env_seed, global_step)
     agent = Agent(obs.shape[1], envs.single_action_space, args).to(device)
-    eps = 0.01 / args.batch_size  # C51: as in the paper
-    optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=eps, fused=True)
+    optimizer = make_optimizer(agent, args)  # C51:
     target_agent = copy.deepcopy(agent)
     best_agent = copy.deepcopy(agent)
     best_mean = -np.inf  # mean return of the best evaluation so far
@@ -949,6 +980,7 @@ def train(args: Args, signals=()) -> dict:
             mean_return, mean_length = np.mean(episodes, axis=0)
             scalars["charts/episodic_return"] = mean_return
             scalars["charts/episodic_length"] = mean_length
+            warn_of_limits(args, episodes, envs.episode_count)  # C51: once
             recent_return = np.mean(envs.return_queue)  # of the last 100 episodes
             bar.postfix = f"return {recent_return:.1f}, SPS {sps:.0f}"
         for name, value in scalars.items():

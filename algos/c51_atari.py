@@ -458,6 +458,11 @@ def update(agent: Agent, target_agent: Agent, optimizer, args: Args, batch: dict
     return dict(zip(metrics, means))
 
 
+def make_optimizer(agent: Agent, args: Args):  # C51:
+    eps = 0.01 / args.batch_size  # as in the paper
+    return torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=eps, fused=True)
+
+
 def update_target(target_agent: Agent, agent: Agent, tau: float):
     """Move the target network's weights towards the online network's: w += tau * (online - w)."""
     for target, online in zip(target_agent.parameters(), agent.parameters()):
@@ -504,7 +509,8 @@ def check_finite(agent: Agent, scalars: dict, global_step, saved_step, run_dir):
             checkpoint = f"the last checkpoint in {run_dir} is at step {saved_step}"
             if saved_step == 0:
                 checkpoint = f"{run_dir} has no checkpoint yet"
-            sys.exit(f"NaN or infinity in the {name} before step {global_step}; {checkpoint}")
+            problem = f"NaN or infinity in the {name} before step {global_step}"
+            sys.exit(f"{problem}; try a lower learning rate; {checkpoint}")
 
 
 @torch.inference_mode()
@@ -825,8 +831,7 @@ def train(args: Args, signals=()) -> dict:
     envs, obs = open_envs(args, env_seed, global_step)
     agent = Agent(envs.single_action_space, args, precision)
     agent = agent.to(device, memory_format=torch.channels_last)
-    eps = 0.01 / args.batch_size  # C51: as in the paper
-    optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=eps, fused=True)
+    optimizer = make_optimizer(agent, args)  # C51:
     target_agent = copy.deepcopy(agent)
     replay = Replay(args.buffer_size // args.num_envs, args.num_envs)
     if args.resume:

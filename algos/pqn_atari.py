@@ -349,7 +349,8 @@ def check_finite(agent: Agent, scalars: dict, global_step, saved_step, run_dir):
             checkpoint = f"the last checkpoint in {run_dir} is at step {saved_step}"
             if saved_step == 0:
                 checkpoint = f"{run_dir} has no checkpoint yet"
-            sys.exit(f"NaN or infinity in the {name} before step {global_step}; {checkpoint}")
+            problem = f"NaN or infinity in the {name} before step {global_step}"
+            sys.exit(f"{problem}; try a lower learning rate; {checkpoint}")
 
 
 @torch.inference_mode()

@@ -504,9 +504,11 @@ def check_finite(agent: Agent, obs, rewards, scalars: dict, global_step, saved_s
     }
     for name, tensor in numbers.items():
         problem = "NaN or infinity"
+        way_out = "try a lower learning rate"
         is_right = tensor.isfinite()
         if name in ("observations", "rewards"):
             problem = "NaN, None, or a number too large for statistics in float32 (limit 1e15)"
+            way_out = "correct the environment"
             is_right = tensor.abs() < 1e15  # sums of larger squares overflow
         if not is_right.all():
             where = name
@@ -516,7 +518,7 @@ def check_finite(agent: Agent, obs, rewards, scalars: dict, global_step, saved_s
             checkpoint = f"the last checkpoint in {run_dir} is at step {saved_step}"
             if saved_step == 0:
                 checkpoint = f"{run_dir} has no checkpoint yet"
-            sys.exit(f"{problem} in the {where} before step {global_step}; {checkpoint}")
+            sys.exit(f"{problem} in the {where} before step {global_step}; {way_out}; {checkpoint}")
 
 
 @torch.inference_mode()
@@ -720,19 +722,30 @@ def check_env(args: Args, seed: int):
     with gym.make(args.env_id, **ENV_KWARGS) as another:
         if another.unwrapped is env.unwrapped:
             raise ValueError("its entry point must make a new object in each call, not reuse one")
+    limit = env.spec.max_episode_steps
     for wrapper in WRAPPERS:
         env = wrapper(env)
+        if isinstance(env, gym.wrappers.TimeLimit) and limit and env._max_episode_steps > limit:
+            wrong = f"TimeLimit in WRAPPERS cannot lengthen its time limit of {limit} steps"
+            raise ValueError(f'{wrong}; use ENV_KWARGS = {{"max_episode_steps": NUMBER}} instead')
     env.action_space.seed(seed)
     try:
         first_obs, _ = env.reset(seed=seed, options=None)
-        next_obs, reward, _, _, _ = env.step(env.action_space.sample())
+        done = False
+        steps = 0
+        deadline = time.time() + 5
+        # Some environments fail only at the end of an episode; slow ones are not played so far
+        while not done and steps < 200 and time.time() < deadline:
+            next_obs, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+            done = terminated or truncated
+            steps += 1
     except Exception as error:
         source = traceback.extract_tb(error.__traceback__)[-1].filename  # of the line that failed
         if source != __file__ and "gymnasium" not in source:  # the environment's own error
             raise
         rules = "reset(seed, options) must return (obs, info), and step(action) must return"
-        results = "(obs, reward, terminated, truncated, info)"
-        raise ValueError(f"its first step fails: {error!r}. {rules} {results}") from error
+        results = "(obs, reward, bool terminated, bool truncated, info)"
+        raise ValueError(f"its first episode fails: {error!r}. {rules} {results}") from error
     env.close()
     if reward is None or np.shape(reward) != ():
         wrong = f"a reward of type {type(reward).__name__} and shape {np.shape(reward)}"
@@ -740,7 +753,7 @@ def check_env(args: Args, seed: int):
     spaces = {"observation": env.observation_space}
     if isinstance(env.observation_space, gym.spaces.Dict):
         spaces = env.observation_space.spaces
-    for method, obs in (("reset", first_obs), ("step", next_obs)):
+    for call, obs in (("reset()", first_obs), (f"step() number {steps}", next_obs)):
         parts = obs if isinstance(obs, dict) else {"observation": obs}
         for name, space in spaces.items():
             if not isinstance(space, gym.spaces.Box):
@@ -748,7 +761,7 @@ def check_env(args: Args, seed: int):
             part = np.asarray(parts[name])
             can_cast = np.can_cast(part.dtype, space.dtype, "same_kind")
             if part.shape != space.shape or not can_cast:
-                wrong = f"{method}() returns {name} of shape {part.shape} and type {part.dtype}"
+                wrong = f"{call} returns {name} of shape {part.shape} and type {part.dtype}"
                 raise ValueError(f"{wrong}, but its space is {space}. Correct one of them")
 
 

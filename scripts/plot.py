@@ -480,6 +480,12 @@ def draw_aggregate(stem: Path, rows: list[Row], score: str, missing, options: Op
 # ---- command line ------------------------------------------------------------------------------
 
 
+def not_found(metric: str, name: str) -> str:
+    """What to say if the runs have not logged the metric of the curves."""
+    other = EVALUATION if metric == CURVE else CURVE
+    return f"--metric {metric} is not in {name}; try --metric {other}"
+
+
 def write_set(
     stem: Path, rows: list[Row], score: str, missing: list[str], options: Options
 ) -> None:
@@ -489,12 +495,15 @@ def write_set(
     stem.parent.mkdir(parents=True, exist_ok=True)
     write_tables(stem, table, comparisons, score, missing, options)
     curves, over = summarise(rows, options), "environment steps"
+    metric = options.metric
     if not curves:
         points, over = over_settings(rows, score)
         options = replace(options, metric=score)
         curves = summarise(points, options)
     if curves:
         draw_curves(both(stem, "curves"), curves, over, missing, options)
+    elif score != "sps":
+        print(f"no curves: {not_found(metric, stem.name)}", file=sys.stderr)
     if options.minutes:
         minutes = summarise(rows, options, minutes=True)
         draw_curves(both(stem, "minutes"), minutes, MINUTES, missing, options)
@@ -525,7 +534,7 @@ def labelled(home: Path, name: str, exp_names: set[str], options: Options) -> Op
 
 def check_set(name: str, rows: list[Row], options: Options) -> None:
     metrics = {row.metric for row in rows}
-    check(options.metric in (CURVE, *metrics), f"--metric {options.metric} is not in {name}")
+    check(options.metric in (CURVE, *metrics), not_found(options.metric, name))
     check(
         CLOCK in metrics or not options.minutes, f"--minutes needs {CLOCK}, which is not in {name}"
     )
@@ -608,7 +617,7 @@ def main(options: Options) -> None:
                 results.export(options.export, rows)
             if rows and options.figure:
                 curves = summarise(rows, options)
-                check(curves, f"--metric {options.metric} is not in {file.stem}")
+                check(curves, not_found(options.metric, file.stem))
                 draw_curves([options.figure], curves, "environment steps", missing, options)
             elif rows:
                 output = (options.output or home / "curves") / file.stem

@@ -7,7 +7,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from conftest import C51, load
+import toy_envs
+from conftest import C51, load, tiny
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -209,3 +210,35 @@ def test_resume_keeps_the_number_of_atoms(name):
     algo.check_resume(args, saved)
     with pytest.raises(SystemExit, match=f"n_atoms must stay {args.n_atoms}"):
         algo.check_resume(algo.Args(n_atoms=7), saved)
+
+
+@pytest.mark.parametrize(
+    ("v_min", "v_max", "reward", "gamma", "said"),
+    [
+        (0.0, 100.0, 1.0, 0.99, ""),  # CartPole-v1
+        (
+            0.0,
+            100.0,
+            -1.0,
+            0.99,
+            "near -99.34 are outside --v-min 0.0 and --v-max 100.0",
+        ),  # Acrobot-v1
+        (-100.0, 0.0, -1.0, 0.99, ""),
+        (0.0, 100.0, 1.0, 1.0, "near 500 are outside --v-min 0.0 and --v-max 100.0"),
+    ],
+)
+def test_limits_that_do_not_fit_the_task(v_min, v_max, reward, gamma, said, capsys):
+    """Episodes of 500 steps. Would break: a run in which every target is the nearest atom, and not a word."""
+    args = c51.Args(v_min=v_min, v_max=v_max, gamma=gamma)
+    c51.warn_of_limits(args, [(500 * reward, 500)], 1)
+    assert said in capsys.readouterr().err if said else capsys.readouterr().err == ""
+    c51.warn_of_limits(args, [(500 * reward, 500)], 2)
+    assert capsys.readouterr().err == ""
+
+
+def test_limits_are_looked_at_once_in_a_run(tmp_path, capsys, registered):
+    """Would break: a warning that training never gives, or gives in each iteration."""
+    flags = {"v_min": -2.0, "v_max": -1.0, "eval_frequency": 20}  # the toy pays positive rewards
+    env_id = registered("Limits-v0", lambda: toy_envs.WithChoices(toy_envs.Counter()))
+    c51.train(tiny(c51, tmp_path, env_id=env_id, total_timesteps=200, **flags))
+    assert capsys.readouterr().err.count("are outside --v-min -2.0 and --v-max -1.0") == 1

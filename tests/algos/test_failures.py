@@ -80,7 +80,7 @@ def test_non_finite_environment(every, tmp_path, registered, kind):
     assert last == saved and 20 <= saved < 50 <= at + 10 < 90
     problem = "NaN, None, or a number too large for statistics in float32"
     assert re.match(rf"{problem} .* in the {BAD[kind]['what']}s of environment ", message)
-    assert str(run) in message
+    assert "correct the environment" in message and str(run) in message
 
 
 def test_non_finite_update(every, monkeypatch, tmp_path):
@@ -98,7 +98,7 @@ def test_non_finite_update(every, monkeypatch, tmp_path):
     at_row(monkeypatch, every, 35, lambda: rows.append(1))
     message = stopped(every, tmp_path, total_timesteps=300)
     run = run_folder(tmp_path)
-    assert "NaN or infinity in the weights" in message
+    assert "NaN or infinity in the weights" in message and "a lower learning rate" in message
     assert steps_in(message, run)[1] == read_checkpoint(run)["global_step"] > 0
 
 

@@ -196,6 +196,21 @@ def test_wrappers_with_statistics(name, tmp_path):
     refused(algo, tmp_path, "NormalizeReward", *words)
 
 
+@pytest.mark.parametrize("name", [*VECTORS, *PIXELS])
+def test_time_limit_in_wrappers(name, tmp_path, registered):
+    """Would break: episodes that keep the shorter limit of the id, and not a word."""
+    algo = load(name)
+    env_id = registered("Limited-v0", lambda: as_taken(algo, toy_envs.Long()))
+    algo.ENV_KWARGS = {"max_episode_steps": 20}
+    algo.WRAPPERS = (functools.partial(gym.wrappers.TimeLimit, max_episode_steps=21),)
+    words = ("TimeLimit in WRAPPERS", "20 steps", "ENV_KWARGS", "max_episode_steps")
+    refused(algo, tmp_path, *words, env_id=env_id)
+    algo.WRAPPERS = (functools.partial(gym.wrappers.TimeLimit, max_episode_steps=19),)
+    algo.check_env(tiny(algo, tmp_path, env_id=env_id), 1)
+    algo.ENV_KWARGS = {}  # an id without a limit
+    algo.check_env(tiny(algo, tmp_path, env_id=env_id), 1)
+
+
 class Nan:
     """Environments of an evaluation, the second of which pays no number."""
 
@@ -434,6 +449,13 @@ class Mistaken(toy_envs.Counter):
             reward = None
         if self.mistake == "reward of shape (1,)":
             reward = np.array([reward])
+        ended = terminated or truncated
+        if self.mistake == "no last observation" and ended:
+            obs = None
+        if self.mistake == "last shape" and ended:
+            obs = np.zeros(4, np.float32)
+        if self.mistake == "ends of two":
+            terminated = np.array([terminated, terminated])
         return obs, reward, terminated, truncated, info
 
 
@@ -452,7 +474,16 @@ MISTAKES = {  # how the environment is made, words of the message
     "no info": [lambda: Mistaken("no info"), "(obs, info)"],
     "shape": [lambda: Mistaken("shape"), "shape (4,)", "Box(-inf, inf, (3,), float32)"],
     "raises": [lambda: Mistaken("raises"), "the robot is not connected (ValueError in "],
-    "four values": [lambda: Mistaken("four values"), "(obs, reward, terminated, truncated, info)"],
+    "four values": [
+        lambda: Mistaken("four values"),
+        "(obs, reward, bool terminated, bool truncated",
+    ],
+    "ends of two": [
+        lambda: Mistaken("ends of two"),
+        "(obs, reward, bool terminated, bool truncated",
+    ],
+    "no last observation": [lambda: Mistaken("no last observation"), "step() number 4", "object"],
+    "last shape": [lambda: Mistaken("last shape"), "step() number 4", "shape (4,)"],
     "reward of None": [lambda: Mistaken("reward of None"), "reward", "NoneType", "number"],
     "reward of shape (1,)": [lambda: Mistaken("reward of shape (1,)"), "reward", "shape (1,)"],
     "no seed": [NoSeed, "reset(seed, options)", "'seed'"],
@@ -465,7 +496,8 @@ def test_mistakes_of_an_environment(name, tmp_path, registered):
     """Would break: a traceback of NumPy's after the run folder has been made, a NaN in place of None."""
     algo = load(name)
     for mistake, (make, *words) in MISTAKES.items():
-        if name in PIXELS and mistake in ("shape", "dtype"):  # the pictures are the toy's own
+        observations = ("shape", "dtype", "no last observation", "last shape")
+        if name in PIXELS and mistake in observations:  # the pictures are the toy's own
             continue
         env_id = f"Mistake{len(gym.registry)}-v0"
         registered(env_id, lambda make=make: as_taken(algo, make()))

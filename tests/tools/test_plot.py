@@ -608,6 +608,16 @@ def test_all_inputs_are_checked_first(call, tmp_path):
     assert (tmp_path / "a.b/study-1.5_scores.csv").is_file()
 
 
+def test_runs_without_a_curve(call, tmp_path):
+    """No episode has ended in training. Would break: a figure that is missing, and not a word."""
+    make_run(tmp_path / "still", points=())
+    status, out, err = call("still", cwd=tmp_path)
+    assert status == 0 and "| E-v1 | ppo | 1 | 10.0 " in out
+    assert not (tmp_path / "curves/still_curves.png").exists()
+    absent = "no curves: --metric charts/episodic_return is not in still"
+    assert err == f"{absent}; try --metric eval/episodic_return\n"
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
@@ -621,7 +631,11 @@ def test_all_inputs_are_checked_first(call, tmp_path):
         (["short.csv"], "short.csv, line 2: 6 columns, not 7"),
         (["twice.csv"], "twice has more than one sps for a E 1"),
         (["sps.csv", "other/sps.csv"], "two inputs are named sps: their figures would overwrite"),
-        (["sps.csv", "--metric", "losses/none"], "--metric losses/none is not in sps"),
+        (
+            ["sps.csv", "--metric", "losses/none"],
+            "is not in sps; try --metric charts/episodic_return",
+        ),
+        (["still", "--figure", "a.png"], "is not in still; try --metric eval/episodic_return"),
         (["runs", "--figure", "a.png", "--minutes"], "alone; leave out --minutes"),
         (["runs", "--export", "empty"], "--export empty is a folder"),
         (["runs", "--output", "/proc/curves"], "/proc/curves cannot be written"),
@@ -654,6 +668,7 @@ def test_bad_input(flags, words, call, tmp_path):
     (tmp_path / "set/results/a.csv").write_text(f"{header}\na,E,1,1,sps,1,c\n")
     (tmp_path / "set/labels.csv").write_text("set,exp_name\na,a\n")
     (make_run(tmp_path / "broken") / "summary.json").write_text('{"eval_returns": 3}')
+    make_run(tmp_path / "still", points=())
     before = sorted(tmp_path.rglob("*"))
     status, out, err = call(*flags, cwd=tmp_path)
     assert (status, out, len(err.splitlines())) == (2, "", 1) and words in err
