@@ -786,6 +786,9 @@ def open_bar(args: Args, global_step: int) -> tqdm:
         dynamic_ncols=True,
     )
     bar.postfix = "no episode yet"
+    if bar.disable:
+        steps = args.checkpoint_frequency
+        print(f"training; a line follows each checkpoint, every {steps} steps", flush=True)
     return bar
 
 

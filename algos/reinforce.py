@@ -739,6 +739,9 @@ def train(args: Args, signals=()) -> dict:
         disable=None,
         dynamic_ncols=True,
     )
+    if bar.disable:
+        steps = args.checkpoint_frequency
+        print(f"training; a line follows each checkpoint, every {steps} steps", flush=True)
 
     while global_step < args.total_timesteps:
         first_step = global_step

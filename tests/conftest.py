@@ -44,7 +44,7 @@ FILES = {
     "ppo_icm": Row("box", "ppo_rnd", "# ICM:", 61),
     "ppo_rad": Row("box", "ppo_continuous", "# RAD:", 20),
     "ppo_drac": Row("box", "ppo_continuous", "# DrAC:", 20),
-    "ppo_continuous_ddp": Row("box", "ppo_continuous", "# DDP:", 98),
+    "ppo_continuous_ddp": Row("box", "ppo_continuous", "# DDP:", 99),
     "ppo_continuous_ray": Row("box", "ppo_continuous", "# Ray:", 146),
     "ppo_continuous_lstm": Row("box", "ppo_continuous", "# LSTM:", 129),
     "trpo_continuous": Row("box"),
@@ -65,7 +65,7 @@ FILES = {
     "dqn_atari": Row("atari"),
     "c51_atari": Row("atari", "dqn_atari", "# C51:", 77),
     "pqn_atari": Row("atari", own={"Agent", "evaluate", "update", "train, Evaluate"}),
-    "ppo_atari_ddp": Row("atari", "ppo_atari", "# DDP:", 85),
+    "ppo_atari_ddp": Row("atari", "ppo_atari", "# DDP:", 86),
     "ppo_atari_lstm": Row("atari", "ppo_atari", "# LSTM:", 165),
 }
 

@@ -281,6 +281,15 @@ class Terminal:
         return True
 
 
+def test_output_into_a_file(every, tmp_path, capsys):
+    """Would break: a run of minutes that prints nothing before its first checkpoint."""
+    every.train(tiny(every, tmp_path))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("training; a line follows each checkpoint, every ")
+    assert re.match(r"step \d+/\d+, (return|no episode)", lines[1]), lines
+    assert ": evaluation " in lines[-1]
+
+
 def test_bar(every, monkeypatch, tmp_path):
     """Would break: two speeds on the bar, "return nan" before the first episode, a bar that vanishes
     past the total, an evaluation that does not show."""
