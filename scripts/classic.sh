@@ -15,6 +15,8 @@ python scripts/sweep.py --workers "${WORKERS:-0}" --device "${DEVICE:-auto}" --r
   "$@" --jobs - <<JOBS
 --scripts algos/ppo.py --seeds $seeds --env-ids CartPole-v1 -- $steps
 --scripts algos/dqn.py --seeds $seeds --env-ids CartPole-v1 --grid loss=mse,huber -- $steps
+--scripts algos/ppo.py --tag a2c --seeds $seeds --env-ids CartPole-v1 \
+  -- $steps --num-steps 5 --update-epochs 1 --num-minibatches 1 --no-norm-adv --gae-lambda 1
 --scripts algos/c51.py --seeds $seeds --env-ids CartPole-v1 -- $steps
 --scripts algos/dqn.py --seeds $seeds --env-ids CartPole-v1 --grid learning_rate=2.5e-4 -- $steps
 --scripts algos/ppo_multidiscrete.py --seeds $seeds --env-ids envs:Switchboard-v0 envs:SwitchboardNoMask-v0 -- $steps
