@@ -223,7 +223,7 @@ def c51_results(_) -> str:
         scored(env_id, "`c51.py`, final weights", "c51", "c51"),
         scored(env_id, "`c51.py`, `best.pt`", "c51", "c51", best=True),
         scored(env_id, "`dqn.py`, final weights", "classic", "dqn"),
-        scored(env_id, "`dqn.py --learning-rate 2.5e-4`", "c51", "dqn-learning_rate=2.5e-4"),
+        scored(env_id, "`dqn.py --learning-rate 2.5e-4`", "c51", "dqn-learning-rate=2.5e-4"),
         *reported(env_id, "C51", "C51, "),
     ]
     for game in ("BreakoutNoFrameskip-v4", "PongNoFrameskip-v4"):
