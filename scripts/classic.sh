@@ -19,7 +19,8 @@ python scripts/sweep.py --workers "${WORKERS:-0}" --device "${DEVICE:-auto}" --r
   -- $steps --num-steps 5 --update-epochs 1 --num-minibatches 1 --no-norm-adv --gae-lambda 1
 --scripts algos/c51.py --seeds $seeds --env-ids CartPole-v1 -- $steps
 --scripts algos/dqn.py --seeds $seeds --env-ids CartPole-v1 --grid learning_rate=2.5e-4 -- $steps
---scripts algos/ppo_multidiscrete.py --seeds $seeds --env-ids envs:Switchboard-v0 envs:SwitchboardNoMask-v0 -- $steps
+--scripts algos/ppo_multidiscrete.py --seeds $seeds --env-ids envs:Switchboard-v0 envs:SwitchboardNoMask-v0 \
+  -- --total-timesteps ${STEPS:-400000}
 --scripts algos/reinforce.py --seeds $seeds --env-ids CartPole-v1 --grid baseline=value,none -- $steps
 --scripts algos/reinforce.py --seeds $seeds --env-ids envs:PhysicsCartPole-v0 -- $steps
 --scripts algos/dqn.py --seeds $few --env-ids Acrobot-v1 -- $steps

@@ -22,8 +22,8 @@ if [[ $tasks == *" RecallCue "* ]]; then
   jobs+=("$discrete envs:RecallCue-v0 $short")
 fi
 if [[ $tasks == *" biases "* ]]; then
-  python scripts/plainrl_tools/edits.py lstm_zero_biases "$runs/changed"
-  jobs+=("--scripts '$runs/changed/lstm_zero_biases.py' --env-ids envs:RecallCue-v0 $short")
+  python scripts/plainrl_tools/edits.py lstm_zero_biases "$runs/patched"
+  jobs+=("--scripts '$runs/patched/lstm_zero_biases.py' --env-ids envs:RecallCue-v0 $short")
 fi
 if [[ $tasks == *" Pendulum "* ]]; then
   jobs+=("$box envs:PendulumNoVel-v0 $short")

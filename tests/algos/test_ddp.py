@@ -108,7 +108,7 @@ OWN = {  # lines of one of the two files alone: statistics, and which rank has a
         "samples = torch.cat(gather(samples.cpu())).to(samples.device)",
         'found = ""  # DDP: in this rank',
         "# DDP: the first one, such as the reward that has made the losses NaN",
-        'found = f"{problem} in the {where} before step {global_step}; {checkpoint}"',
+        'found = f"{problem} in the {where} before step {global_step}; {way_out}; {checkpoint}"',
         'found = f"rank {RANK}: {found}"',
         "break",
         "reports = [report for report in gather(found) if report]  # one stops all before rank 0 saves",
