@@ -4,7 +4,7 @@
     python benchmarks/make_models.py CartPole-v1        # one
 
 Each is a run with seed 1 and the flags below; none was chosen among several. models/NAME/checkpoint.pt holds weights
-and flags, without the optimizer. models/README.md lists what the agents score.
+and flags, without optimizer and target network. models/README.md lists what the agents score.
 """
 
 import json
@@ -60,7 +60,8 @@ def train(name: str) -> None:
         (run,) = Path(folder).iterdir()
         checkpoint = torch.load(run / "checkpoint.pt", map_location="cpu", weights_only=True)
         summary = json.loads((run / "summary.json").read_text())
-    kept = {key: value for key, value in checkpoint.items() if not key.startswith("optimizer")}
+    unused = ("optimizer", "target_agent")
+    kept = {key: value for key, value in checkpoint.items() if not key.startswith(unused)}
     kept["args"]["runs_dir"] = "runs"
     path = ROOT / "models" / name
     path.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ def test_model_plays(name, capsys):
     """Would break: a model that is missing, or that the file of today no longer reads."""
     run = ROOT / "models" / name
     summary = json.loads((run / "summary.json").read_text())
-    assert (run / "checkpoint.pt").stat().st_size < 500_000
+    assert (run / "checkpoint.pt").stat().st_size < 1_000_000
     assert summary["algo"] == make_models.MODELS[name].split()[0]
     enjoy.main(enjoy.Options(run=run, render=False, seeds=(SEED,)))
     assert "return" in capsys.readouterr().out

@@ -182,7 +182,7 @@ def test_commands_of_the_front_page():
     """Would break: a command of README whose file or flag does not exist."""
     readme = (ROOT / "README.md").read_text()
     lines = "".join(re.findall(r"```bash\n(.*?)```", readme, re.DOTALL)).splitlines()
-    assert "python algos/rpo_continuous.py --env-id BipedalWalker-v3" in lines[2]
+    assert "python algos/rpo_continuous.py --env-id BipedalWalker-v3" in lines[:5]
     assert len(lines) >= 7
     for line in lines:
         words = shlex.split(line, comments=True)
