@@ -178,8 +178,8 @@ def test_loss_is_that_of_the_parent_on_the_valid_steps(any_algo, norm_adv):
         args.norm_adv = False
     parent = load(FILES[algo.__name__].parent)
     expected, same = parent.ppo_loss(agent, args, **{x: outputs[valid]}, **samples)
-    theirs = torch.autograd.grad(expected, weights)
-    torch.testing.assert_close((loss, metrics, ours), (expected, same, theirs))
+    gradient = torch.autograd.grad(expected, weights)
+    torch.testing.assert_close((loss, metrics, ours), (expected, same, gradient))
 
 
 def test_minibatches_hold_whole_environments(any_algo, monkeypatch, tmp_path):
@@ -241,12 +241,12 @@ def test_only_the_velocities_are_missing():
     for name, kept in (("CartPole", [0, 2]), ("Pendulum", [0, 1])):
         env, whole = gym.make(f"envs:{name}NoVel-v0"), gym.make(f"{name}-v1")
         sb3_checker.check_env(env)
-        ours, theirs = env.reset(seed=1), whole.reset(seed=1)
-        while not (len(ours) > 2 and (ours[2] or ours[3])):
-            assert ours[0].tolist() == theirs[0][kept].tolist()
+        result, expected = env.reset(seed=1), whole.reset(seed=1)
+        while not (len(result) > 2 and (result[2] or result[3])):
+            assert result[0].tolist() == expected[0][kept].tolist()
             action = whole.action_space.sample()
-            ours, theirs = env.step(action), whole.step(action)
-            assert ours[1:4] == theirs[1:4]
+            result, expected = env.step(action), whole.step(action)
+            assert result[1:4] == expected[1:4]
 
 
 def test_cue_is_recalled_or_guessed():
