@@ -801,6 +801,8 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     refused = f"--env-id {args.env_id}: {action_space} actions"
     if isinstance(action_space, gym.spaces.Discrete):
         sys.exit(f"{refused}; use dqn.py")
+    if isinstance(action_space, (gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)):
+        sys.exit(f"--env-id {args.env_id}: {action_space} actions; use ppo_multidiscrete.py")
     if not isinstance(action_space, gym.spaces.Box) or action_space.dtype.kind != "f":
         sys.exit(f"{refused}; add a wrapper to WRAPPERS whose actions are a Box of real numbers")
     if np.abs([action_space.low, action_space.high]).max() > 1e15:  # or infinite

@@ -153,6 +153,12 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None):
 
     with make_unprocessed() as env:
         space = env.observation_space
+    parts = space.spaces if isinstance(space, gym.spaces.Dict) else {}
+    for name, part in parts.items():
+        if len(part.shape or ()) > 1:
+            way_out = "take it out with gym.wrappers.TransformObservation in WRAPPERS"
+            other = "gym.wrappers.FlattenObservation there trains on what the environment renders"
+            raise ValueError(f"{name} is an image in a dictionary; {way_out}. {other}")
     is_image = isinstance(space, gym.spaces.Box) and len(space.shape) > 1
     if is_image and (space.dtype != np.uint8 or len(space.shape) > 3):
         right = "(height, width), (height, width, 1), (height, width, 3) or (frames, height, width)"

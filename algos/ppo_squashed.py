@@ -688,6 +688,8 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     action_space = envs.single_action_space
     if isinstance(action_space, gym.spaces.Discrete):
         sys.exit(f"--env-id {args.env_id}: {action_space} actions; use ppo.py")
+    if isinstance(action_space, (gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)):
+        sys.exit(f"--env-id {args.env_id}: {action_space} actions; use ppo_multidiscrete.py")
     if not isinstance(action_space, gym.spaces.Box) or action_space.dtype.kind != "f":
         way_out = "add a wrapper to WRAPPERS whose actions are a Box of real numbers"
         sys.exit(f"--env-id {args.env_id}: {action_space} actions; {way_out}")

@@ -613,15 +613,27 @@ def fields(file: str) -> dict[str, tuple[str, str]]:
     return found
 
 
+def meaning(flag: str, texts: list[str]) -> str:
+    """What a flag means in several files: their common text, or the most frequent one."""
+    differing = {
+        "--env-id": "the environment; the file's first lines name the spaces that it takes",
+        "--learning-rate": "of Adam; in `a2c_atari` of RMSprop, in PQN of RAdam",
+    }
+    if len(set(texts)) > 1 and flag in differing:
+        return differing[flag]
+    return max(dict.fromkeys(texts), key=texts.count)
+
+
 def flags_of(*files: str) -> str:
     """The flags of all these files, with the default in each."""
     columns = {file: fields(file) for file in files}
     words = {}
     for found in columns.values():
         for name, (_, text) in found.items():
-            words.setdefault(name, re.sub(r"^(TD3|DDPG): ", "", text))
+            words.setdefault(name, []).append(re.sub(r"^(TD3|DDPG): ", "", text))
     rows = []
-    for name, text in words.items():
+    for name, texts in words.items():
+        text = meaning(name, texts)
         defaults = [column.get(name, ("",))[0] for column in columns.values()]
         cells = [f"`{default}`" if default else "" for default in defaults]
         rows.append([f"`{name}`", text.replace("|", "\\|"), *cells])
@@ -994,7 +1006,7 @@ def reference_flags(_, everywhere: bool = False) -> str:
         if (len(by_file) == len(names)) != everywhere:
             continue
         texts = [re.sub(r"^[A-Z]\w*: ", "", text) for _, text in by_file.values()]
-        text = max(dict.fromkeys(texts), key=texts.count).replace("|", "\\|")
+        text = meaning(flag, texts).replace("|", "\\|")
         if flag in values:
             text += ": " + ", ".join(f"`{value}`" for value in values[flag])
         defaults = {}

@@ -633,6 +633,34 @@ def test_other_layouts_of_images(name, tmp_path, registered):
     assert obs.shape[1:] == (3, 84, 84)
 
 
+class InAPart(toy_envs.Still):
+    """An image in a dictionary."""
+
+    def __init__(self):
+        super().__init__((40, 60))
+        self.observation_space = gym.spaces.Dict(camera=self.observation_space)
+
+    def reset(self, *, seed=None, options=None):
+        return {"camera": np.full((40, 60), 9, np.uint8)}, {}
+
+
+@pytest.mark.parametrize("name", PIXELS)
+def test_an_image_in_a_dictionary(name, tmp_path, registered):
+    """Would break: training on what is rendered, in silence."""
+    algo = load(name)
+    env_id = registered("InAPart-v0", InAPart)
+    words = ["camera", "dictionary", "TransformObservation", "WRAPPERS"]
+    refused(algo, tmp_path, "--env-id", *words, env_id=env_id)
+    camera = gym.spaces.Box(0, 255, (40, 60), np.uint8)
+    taken_out = functools.partial(
+        gym.wrappers.TransformObservation, func=lambda obs: obs["camera"], observation_space=camera
+    )
+    algo.WRAPPERS = (taken_out,)
+    envs, obs = algo.open_envs(tiny(algo, tmp_path, env_id=env_id), 1, 0)
+    envs.close()
+    assert (obs == 9).all()
+
+
 @every_of(*CLASSIC)
 @pytest.mark.parametrize("env_id", ["FrozenLake-v1", "Taxi-v4"])
 def test_the_wrapper_for_discrete_observations(every, env_id, tmp_path):

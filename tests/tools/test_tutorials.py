@@ -12,7 +12,7 @@ import sys
 import warnings
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, scalars
 
 PAGE = (ROOT / "docs/tutorials/your-environment.md").read_text()
 MODULE, CHECK, CONSTANTS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -92,6 +92,28 @@ def test_wrappers_and_arguments(folder):
     assert max(json.loads(summary.read_text())["eval_returns"]) < 200
 
 
+def apply(blocks: list[str], text: str) -> str:
+    """The text after edits, each a diff whose old lines must occur once."""
+    for block in blocks:
+        old = "".join(line[1:] + "\n" for line in block.splitlines() if line[0] in " -")
+        new = "".join(line[1:] + "\n" for line in block.splitlines() if line[0] in " +")
+        assert text.count(old) == 1, block
+        text = text.replace(old, new)
+    return text
+
+
+def test_number_of_your_own(folder):
+    """Would break: edits of the page that do not fit, or that log nothing."""
+    first, *others = re.findall(r"```diff\n(.*?)```", PAGE, re.DOTALL)
+    (folder / "point.py").write_text(apply([first], MODULE))
+    (folder / "my_ppo.py").write_text(apply(others, (folder / "algos/ppo.py").read_text()))
+    line = "PYTHONPATH=. python my_ppo.py --env-id point:Point-v0 --eval-episodes 2"
+    run(f"{line} --total-timesteps 16384", folder)
+    (path,) = folder.glob("runs/*")
+    logged = [value for _, value in scalars(path)["charts/at_rest"]]
+    assert logged and all(0 <= value <= 1 for value in logged)
+
+
 def test_no_time_limit(folder):
     """Would break: an evaluation that does not end at --eval-max-steps."""
     (line,) = (line for line in TRAIN if "PointForever" in line)
@@ -133,12 +155,7 @@ def test_edits_fit_the_file():
     page = (ROOT / "docs/tutorials/change-an-algorithm.md").read_text()
     blocks = re.findall(r"```diff\n(.*?)```", page, re.DOTALL)
     assert len(blocks) == 4
-    for block in blocks:
-        old = [line[1:] for line in block.splitlines() if line[0] in " -"]
-        new = [line[1:] for line in block.splitlines() if line[0] in " +"]
-        assert text.count("\n".join(old) + "\n") == 1, block
-        text = text.replace("\n".join(old) + "\n", "\n".join(new) + "\n")
-    compile(text, "my_experiment.py", "exec")
+    compile(apply(blocks, text), "my_experiment.py", "exec")
 
 
 def test_defaults_beside_cleanrl():
