@@ -13,9 +13,11 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+import numpy as np
+import plot
 import time_to_return
 from matplotlib.lines import Line2D
-from plainrl_tools import results
+from plainrl_tools import compare, results
 
 ROOT = Path(__file__).resolve().parents[1]
 COLORS = {
@@ -139,6 +141,44 @@ def draw_learning_curves() -> None:
         axis.set_xlabel("million steps")
     figure.tight_layout()
     save(figure, "ppo_curves")
+
+
+ALGORITHMS = {  # on HalfCheetah-v5: CSV file, exp_name, name, colour
+    "results/time_to_return.csv": ("ppo_continuous", "PPO", COLORS["plainrl"]),
+    "studies/off_policy/results/off_policy.csv": ("sac_continuous", "SAC", "#AA3377"),
+}
+
+
+def draw_steps_or_minutes() -> None:
+    """PPO and SAC over steps and over minutes: mean training return and its 95 % interval over seeds."""
+    figure, axes = plt.subplots(1, 2, figsize=(6.6, 2.8), sharey=True)
+    for path, (exp_name, name, color) in ALGORITHMS.items():
+        rows = results.read_csv(ROOT / "benchmarks" / path)
+        key = ("HalfCheetah-v5", exp_name)
+        returns = results.curves_of(rows, "charts/episodic_return")[key]
+        seconds = results.curves_of(rows, "charts/wall_time_s")[key]
+        over_steps = [np.array(returns[seed]) for seed in returns]
+        over_minutes = []
+        for seed, points in zip(returns, over_steps):
+            steps, clock = np.array(seconds[seed]).T
+            minutes = np.interp(points[:, 0], steps, clock) / 60
+            over_minutes.append(np.stack([minutes, points[:, 1]], 1))
+        for axis, runs in zip(axes, (over_steps, over_minutes)):
+            first = max(run[0, 0] for run in runs)
+            last = min(run[-1, 0] for run in runs)
+            x = np.linspace(first, last, 200)
+            values = np.stack([np.interp(x, *run.T) for run in runs])
+            low, high = compare.interval(values, plot.Options(()))
+            axis.plot(x, values.mean(0), color=color, lw=1.6, label=f"{name}, {len(runs)} seeds")
+            axis.fill_between(x, low, high, color=color, alpha=0.2, lw=0)
+    axes[0].set_xscale("log")
+    axes[0].set_xlabel("steps (logarithmic)")
+    axes[0].set_ylabel("training return")
+    axes[1].set_xlabel("wall-clock minutes")
+    axes[1].set_xlim(left=0)
+    axes[0].legend(frameon=False, loc="upper left")
+    figure.tight_layout()
+    save(figure, "steps_or_minutes")
 
 
 WRONG = "#CC3311"
@@ -276,5 +316,6 @@ if __name__ == "__main__":
     plt.rcParams.update(STYLE)
     draw_time_to_threshold()
     draw_learning_curves()
+    draw_steps_or_minutes()
     draw_logs()
     draw_pitfalls()

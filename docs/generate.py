@@ -685,7 +685,7 @@ def lstm_results(_) -> str:
 def off_policy_results(_) -> str:
     """SAC, TD3 and DDPG on Pendulum-v1, beside PPO after its own number of steps."""
     rows = []
-    scores = [*scores_of("off_policy")]
+    scores = [row for row in scores_of("off_policy") if row["env_id"] == "Pendulum-v1"]
     scores += [
         row
         for row in scores_of("continuous")
@@ -701,6 +701,34 @@ def off_policy_results(_) -> str:
         cells = [f"{mean} [{low}, {high}]", worst]
         rows.append([f"`{name}.py`", steps.get(name, "20k"), str(row["seeds"]), *cells])
     return table(["file", "steps", "runs", "return", "worst run"], rows, 1)
+
+
+def off_policy_peers(_) -> str:
+    """SAC and TD3 on MuJoCo tasks beside stable-baselines3's with the same settings."""
+    peers = {"sac_continuous": "sb3_sac", "td3_continuous": "sb3_sac-td3"}
+    rows = []
+    for pair in comparisons_of("off_policy"):
+        name, against = pair["exp_name"], pair["against"]
+        difference, low, high = pair["difference"], pair["low"], pair["high"]
+        if name in peers.values():  # the other way round
+            name, against = against, name
+            difference, low, high = -difference, -high, -low
+        if peers.get(name) != against:
+            continue
+        scores = [
+            row
+            for exp_name in (name, against)
+            for row in scores_of("off_policy")
+            if (row["env_id"], row["exp_name"]) == (pair["env_id"], exp_name)
+        ]
+        (reference,) = (float(row["mean"]) for row in scores if row["exp_name"] == against)
+        verdict = "not worse" if low >= -0.1 * reference else "underpowered"
+        cells = [ours("off_policy", pair["env_id"], one) for one in (name, against)]
+        difference, low, high = (number(x, difference) for x in (difference, low, high))
+        cells += [f"{difference} [{low}, {high}]", verdict]
+        rows.append([pair["env_id"], f"`{name}.py`", *cells])
+    head = ["task", "file", "plainrl", "stable-baselines3", "difference", "verdict"]
+    return table(head, sorted(rows), 2)
 
 
 def off_policy_speed(_) -> str:
