@@ -788,7 +788,8 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     is_box = isinstance(action_space, gym.spaces.Box) and action_space.dtype.kind == "f"
     if not is_discrete and not is_box:
         wanted = "this file takes a Box of real numbers or Discrete(n) with start=0"
-        sys.exit(f"--env-id {args.env_id}: {action_space} actions; {wanted}")
+        other = "ppo_multidiscrete.py takes MultiDiscrete ones"
+        sys.exit(f"--env-id {args.env_id}: {action_space} actions; {wanted}; {other}")
     largest_action = np.abs([action_space.low, action_space.high]).max() if is_box else 0
     if 10 < largest_action < 1e15:  # the policy would explore a small part of them
         wrong = f"actions reach {largest_action:g}, but begin near 0 (--init-std {args.init_std})"

@@ -95,7 +95,7 @@ class Args:
     target_network_frequency: int = 1  # updates of the critics between those of the target critics
     batch_size: int = 256  # transitions per update
     learning_starts: int = 5_000  # random steps before the first update
-    updates_per_step: float = 1.0  # updates of the critics per step; the policy's follow
+    updates_per_step: float = 1.0  # critic updates per step of one environment
     policy_frequency: int = 1  # updates of the critics per update of the policy
     autotune: bool = True  # learn the temperature, beginning with 1
     alpha: float = 0.2  # the temperature under --no-autotune
@@ -346,7 +346,8 @@ class Replay:
         redraw = np.ones(size, bool)
         while redraw.any():
             num_draws = redraw.sum()
-            # The newest row is never drawn: its next observation has not been added yet
+            # The newest row is never drawn: its next observation has not been added yet. Several
+            # steps in a row (n-step targets) must end at it, too: the rows after it are the oldest.
             row[redraw] = (oldest + np.random.randint(filled - 1, size=num_draws)) % rows
             env[redraw] = np.random.randint(num_envs, size=num_draws)
             redraw = ~self.valid[row, env]

@@ -101,6 +101,7 @@ def open_subject(file: Path, seed: int, flags: tuple[str, ...] = ()) -> Subject:
         "distributional Q-learning": "td_target" in names and hasattr(agent, "log_probs"),
         "files with a recurrent policy": hasattr(agent, "run_lstm"),
         "actions of several components": "get_masks" in names,
+        "several seeds in one process": "Agents" in names,
     }
     for kind, found in unknown.items():
         check(not found, f"could not check {file}: the probe does not know {kind} yet")

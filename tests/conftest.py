@@ -35,17 +35,23 @@ class Row(NamedTuple):
     own: frozenset = frozenset()
 
 
+OF_SEVERAL = frozenset({  # what a file for several seeds has its own version of
+    "Agent", "check_finite", "ppo_loss", "update", "open_envs", "the command line",
+    "train, while", "train, Log", "train, Evaluate", "train, Save", "train, end",
+})  # fmt: skip
 FILES = {
     "ppo_continuous": Row("box"),
     "rpo_continuous": Row("box", "ppo_continuous", "# RPO:", 21),
     "ppo_squashed": Row("box", "ppo_continuous", "# Squash:", 28),
     "ppo_penalty": Row("box", "ppo_continuous", "# Penalty:", 22),
-    "ppo_rnd": Row("box", "ppo_continuous", "# RND:", 155),
+    "ppo_rnd": Row("box", "ppo_continuous", "# RND:", 158),
     "ppo_icm": Row("box", "ppo_rnd", "# ICM:", 61),
     "ppo_rad": Row("box", "ppo_continuous", "# RAD:", 20),
     "ppo_drac": Row("box", "ppo_continuous", "# DrAC:", 20),
     "ppo_continuous_ddp": Row("box", "ppo_continuous", "# DDP:", 99),
     "ppo_continuous_ray": Row("box", "ppo_continuous", "# Ray:", 146),
+    "ppo_continuous_seeds": Row("box", own=OF_SEVERAL),
+    "rpo_continuous_seeds": Row("box", "ppo_continuous_seeds", "# RPO:", 30, OF_SEVERAL),
     "ppo_continuous_lstm": Row("box", "ppo_continuous", "# LSTM:", 129),
     "trpo_continuous": Row("box"),
     "sac_continuous": Row("off-policy"),
@@ -87,6 +93,7 @@ LSTM = [name for name in EVERY if name.endswith("_lstm")]  # test_lstm.py
 PQN = ["pqn", "pqn_atari"]  # Q-learning without a replay buffer
 C51 = ["c51", "c51_atari"]  # distributional Q-learning
 MULTI = ["ppo_multidiscrete"]  # several actions at once
+SEEDS = [name for name in EVERY if name.endswith("_seeds")]  # several runs at once (test_seeds.py)
 VARIANTS = [name for name, row in FILES.items() if row.parent]
 PARENTS = [name for name in EVERY if name not in VARIANTS]
 # One file for each kind of training loop. What the others' train() shares with it is compared as text (test_files.py).
@@ -305,7 +312,7 @@ def every_of(*names):
     return pytest.mark.parametrize("every", names, indirect=True)
 
 
-@pytest.fixture(params=[name for name in NAMES if name not in RANKS + RUNNERS + LSTM])
+@pytest.fixture(params=[name for name in NAMES if name not in RANKS + RUNNERS + LSTM + SEEDS])
 def algo(request):
     return load(request.param)
 

@@ -439,3 +439,16 @@ def test_ablations(tmp_path, capsys, monkeypatch):
     assert all(
         block in page for block in capsys.readouterr().out.strip().split("\n\n") if block[0] == "|"
     )
+
+
+def test_seeds_at_once(tmp_path, monkeypatch):
+    """Would break: a speed that leaves out runs, or a file that plot.py's reader refuses."""
+    import seeds
+    from plainrl_tools import results
+
+    output = tmp_path / "seeds.csv"
+    args = seeds.Args(("Pendulum-v1",), (2,), rounds=1, steps=2048, output=output)
+    seeds.main(args)
+    rows = results.read_csv(output)
+    assert [row.exp_name for row in rows] == ["ppo_continuous", "ppo_continuous_seeds-2"]
+    assert all(row.metric == "sps" and row.value > 0 for row in rows)

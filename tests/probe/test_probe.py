@@ -15,7 +15,7 @@ import pytest
 import torch
 import tyro
 from ale_py import AtariVectorEnv
-from conftest import C51, LSTM, MULTI, OFF_POLICY, PQN, ROOT, command_line, faster, script
+from conftest import C51, LSTM, MULTI, OFF_POLICY, PQN, ROOT, SEEDS, command_line, faster, script
 from plainrl_tools import edits
 from plainrl_tools.probing import environments, learned, run
 from plainrl_tools.probing.subject import peak
@@ -421,6 +421,7 @@ UNKNOWN = {
     **dict.fromkeys(C51, "distributional Q-learning"),
     **dict.fromkeys(LSTM, "files with a recurrent policy"),
     **dict.fromkeys(MULTI, "actions of several components"),
+    **dict.fromkeys(SEEDS, "several seeds in one process"),
 }
 
 
