@@ -658,6 +658,20 @@ def flags_beyond(parent: str, *files: str) -> str:
     return table(["flag", "meaning", *[f"`{file}.py`" for file in columns]], rows, 2)
 
 
+def seeds_speed(_) -> str:
+    """Steps per second of single seeds and of several in a process: medians over rounds."""
+    speeds = {}
+    for row in read("results/seeds.csv"):
+        speeds.setdefault((row["env_id"], row["exp_name"]), []).append(float(row["value"]))
+    rows = []
+    for env_id in dict.fromkeys(env_id for env_id, _ in speeds):
+        single = median(speeds[env_id, "ppo_continuous"])
+        five = median(speeds[env_id, "ppo_continuous_seeds-5"])
+        rows.append([env_id, number(single), number(five), f"{five / single:.1f}"])
+    head = ["task", "one seed a process", "five seeds a process", "ratio"]
+    return table(head, rows, 1)
+
+
 def masks_results(_) -> str:
     rows = []
     for task, masks in (("Switchboard-v0", "yes"), ("SwitchboardNoMask-v0", "no")):
