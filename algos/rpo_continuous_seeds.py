@@ -72,11 +72,11 @@ class Args:
     track: bool = False  # log to Weights & Biases as well
     wandb_project_name: str = "plainrl"  # W&B project
     wandb_entity: str | None = None  # W&B user or team
-    compile: bool = False  # torch.compile policy, advantages and loss; CUDA graphs on a GPU
+    compile: bool = False  # torch.compile advantages and loss; CUDA graphs on a GPU
     env_id: str = "BipedalWalker-v3"  # Gymnasium or EnvPool id with Box observations and actions
     env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"  # for training
-    num_envs: int = 64  # parallel environments
-    total_timesteps: int = 1_000_000  # steps of all environments
+    num_envs: int = 64  # parallel environments of each seed
+    total_timesteps: int = 1_000_000  # steps of all environments of a seed
     learning_rate: float = 5e-4  # of Adam
     anneal_lr: bool = True  # anneal the learning rate linearly to zero over --total-timesteps
     num_steps: int = 32  # steps of each environment in a rollout
@@ -105,6 +105,12 @@ class Args:
             raise ValueError(f"--target-kl {self.target_kl} takes one seed; use --num-seeds 1")
         if self.num_seeds > 1 and self.track:
             raise ValueError("--track takes one seed; use --num-seeds 1")
+        if self.num_seeds > 1 and self.resume:
+            number = f"--num-seeds {self.num_seeds}"
+            raise ValueError(f"{number} with --resume: a folder is one seed. Leave it out")
+        if self.seed + self.num_seeds > 2**32:
+            last = f"--seed {self.seed} + --num-seeds {self.num_seeds}"
+            raise ValueError(f"{last} must be at most 2**32. Lower --seed")
         largest = {"num_envs": 65_536, "eval_episodes": 65_536, "torch_threads": 1024}
         largest["num_seeds"] = 1024
         fractions = ("gamma", "gae_lambda")
@@ -334,11 +340,12 @@ class SeedsLinear(nn.Module):
 class Agents(Agent):
     """The agents of all seeds: Agent's methods take (K, n, ...) and return (K, n, ...).
 
-    A parameter (...) of Agent is (K, ...) here, or (K, 1, ...).
+    A parameter (...) of Agent is (K, ...) here, so a parameter that is added to Agent must be added
+    here as well. Bounds of actions and statistics of returns stay in the seeds' own agents.
     """
 
     def __init__(self, runs: list):
-        nn.Module.__init__(self)
+        nn.Module.__init__(self)  # not that of Agent
         agents = [run.agent for run in runs]
         self.args = agents[0].args
         self.action_space = agents[0].action_space
@@ -347,7 +354,8 @@ class Agents(Agent):
         self.actor_mean = self.stack([agent.actor_mean for agent in agents])
         self.critic = self.stack([agent.critic for agent in agents])
         logstds = torch.stack([agent.actor_logstd.detach() for agent in agents])
-        self.actor_logstd = nn.Parameter(logstds[:, None])
+        self.actor_logstd = nn.Parameter(logstds[:, None])  # (K, 1, action_dim)
+        # A copy of the statistics of the seeds' own agents, for normalize()
         obs_dim = len(agents[0].obs_rms.mean)
         self.obs_rms = RunningMeanStd(len(agents), 1, obs_dim).to(logstds.device)
         self.copy_statistics(runs)
@@ -374,8 +382,8 @@ class Agents(Agent):
             statistics = torch.stack(statistics)[:, None]
             getattr(self.obs_rms, name).copy_(statistics)
 
-    def copy_weights(self, k: int, agent: Agent):
-        """Give the agent of seed k its weights."""
+    def export_weights(self, k: int, agent: Agent):
+        """Write the weights of seed k into its own agent."""
         for name, parameter in agent.named_parameters():
             weights = self.get_parameter(name)[k]
             parameter.data.copy_(weights.view_as(parameter))
@@ -393,17 +401,12 @@ class Agents(Agent):
         return 2 * noise.to(mean.device) - 1
 
 
-def load_seed(agents: Agents, optimizer, run, k: int):
-    """Agent of seed k with its present weights, and the state of its optimizer."""
-    agents.copy_weights(k, run.agent)
-    return run.agent, optimizer.row(k)
-
-
 class Adam:
     """Adam (Kingma and Ba 2015, arXiv:1412.6980) and the limit of the gradient's norm for each seed.
 
     All weights of a seed are a row of one matrix (K, P), and the parameters of Agents become views
-    of it. So a step takes ten operations, not ten for each parameter.
+    of it, so Agents.to() must not be called later. A step takes ten operations, not ten for each
+    parameter.
     """
 
     def __init__(self, agents: Agents, eps: float):
@@ -508,24 +511,24 @@ def update(agents: Agents, optimizer, args: Args, batch: dict, valid, learning_r
     """
     batch_size = valid.shape[1]
     learning_rate = torch.tensor(learning_rates, device=valid.device)[:, None]
-    # Rows of all seeds one after the other, (K * T * N, ...), and the numbers of those to learn from
-    rows = {name: tensor.flatten(0, 1) for name, tensor in batch.items()}
-    samples = []
-    for k, is_sample in enumerate(valid.cpu()):
-        (sample,) = is_sample.nonzero(as_tuple=True)
-        samples.append(sample + k * batch_size)
+    # The samples of all seeds one after the other, (K * T * N, ...), and the indices of each seed's
+    flat_batch = {name: tensor.flatten(0, 1) for name, tensor in batch.items()}
+    seed_indices = []
+    for k, seed_valid in enumerate(valid.cpu()):
+        (indices,) = seed_valid.nonzero(as_tuple=True)
+        seed_indices.append(indices + k * batch_size)
     history = []
     for _ in range(args.update_epochs):
         # The seeds have different numbers of samples. The first of the shuffled samples are repeated
         # at the end, so that all seeds have minibatches of one size.
         orders = []
-        for sample, generator in zip(samples, agents.generators):
-            order = sample[torch.randperm(len(sample), generator=generator)]
-            orders.append(order[torch.arange(batch_size) % len(sample)])
+        for indices, generator in zip(seed_indices, agents.generators):
+            order = indices[torch.randperm(len(indices), generator=generator)]
+            orders.append(order[torch.arange(batch_size) % len(indices)])
         order = torch.stack(orders).to(valid.device)
         for indices in order.chunk(args.num_minibatches, dim=1):
             minibatch = {}
-            for name, tensor in rows.items():
+            for name, tensor in flat_batch.items():
                 chosen = tensor.index_select(0, indices.flatten())
                 minibatch[name] = chosen.unflatten(0, indices.shape)
             loss, metrics = loss_fn(agents, args, **minibatch)
@@ -811,20 +814,20 @@ def hint_for(env_id: str, error: Exception) -> str:
     return f" ({type(error).__name__} in {source.filename}, line {source.lineno})"
 
 
-def open_envs(args: Args, first_seeds: list[int]):
+def open_envs(args: Args, env_seeds: list[int]):
     """Training environments, their first observation, and the backend of the evaluations."""
     try:
         backend = choose_backend(args, evaluation=False)
         eval_backend = choose_backend(args, evaluation=True)
         if eval_backend == "gymnasium":
-            check_env(args, first_seeds[0] + 2**30)  # a seed of the evaluations, not of training
+            check_env(args, env_seeds[0] + 2**30)  # a seed of the evaluations, not of training
         # Fail now, not after training
-        eval_envs, eval_obs = make_envs(args, eval_backend, 1, first_seeds[0])
+        eval_envs, eval_obs = make_envs(args, eval_backend, 1, env_seeds[0])
         eval_envs.close()
         if args.capture_video:
             check_video(args, eval_backend)
         # One vector environment with those of all seeds, one seed's after the other's
-        every_seed = [first + index for first in first_seeds for index in range(args.num_envs)]
+        every_seed = [first + index for first in env_seeds for index in range(args.num_envs)]
         envs, obs = make_envs(args, backend, len(every_seed), every_seed)
     except Exception as error:  # environments raise errors of any type
         reason = " ".join(str(error).split()).rstrip(".")  # in one line
@@ -1002,7 +1005,7 @@ class Run:
     """What a seed has of its own, besides its part of the arrays."""
 
     args: Args
-    agent: Agent  # has its statistics; Agents.copy_weights() gives it its weights
+    agent: Agent  # has its statistics; Agents.export_weights() writes its weights into it
     generator: torch.Generator
     env_seed: int  # environment i gets env_seed + i, in evaluations 2**30 more
     folder: Path
@@ -1024,26 +1027,47 @@ def find_runs(args: Args) -> list:
         one = replace(args, num_seeds=1)
         seeds = range(args.seed, args.seed + args.num_seeds)
         return [(replace(one, seed=seed), {}) for seed in seeds]
-    found = []
-    for folder in folders_of(args.resume):
+    folders = folders_of(args.resume)
+    if len(folders) == 1:
+        saved = load_checkpoint(args.resume)
+        check_resume(args, saved)
+        return [(args, saved)]
+    if args.track or args.target_kl is not None:
+        sys.exit("--track and --target-kl take one seed; give --resume the folder of one run")
+    found = {}
+    for folder in folders:
         saved = load_checkpoint(folder)
         seed = saved["args"]["seed"]
+        if saved["global_step"] >= args.total_timesteps:
+            print(f"{folder} has ended and stays as it is", file=sys.stderr)
+            continue
+        if seed in found:
+            sys.exit(f"--resume {args.resume}: two folders have seed {seed}; narrow the pattern")
+        for name, value in saved["args"].items():
+            if name not in ("seed", "resume", "runs_dir", "total_timesteps"):
+                first = load_checkpoint(folders[0])["args"][name]
+                if value != first:
+                    wrong = f"{name} is {first} in {folders[0]}, but {value} in {folder}"
+                    sys.exit(f"--resume {args.resume}: {wrong}; narrow the pattern")
         run_args = replace(args, seed=seed, resume=folder)
         check_resume(run_args, saved)
-        found.append((run_args, saved))
-    return found
+        found[seed] = (run_args, saved)
+    if not found:
+        sys.exit(f"--resume {args.resume}: all have ended; raise --total-timesteps to continue")
+    return list(found.values())
 
 
 def open_seed(args: Args, saved: dict, device: str, obs_dim: int, action_space) -> Run:
     """Agent, random numbers and run folder of one seed."""
     started = time.time() - saved.get("wall_time_s", 0)
     global_step = saved.get("global_step", 0)
-    seed_everything((args.seed + global_step) % 2**32)  # a resumed run draws other numbers
+    torch.manual_seed((args.seed + global_step) % 2**32)  # a resumed run draws other numbers
     agent = Agent(obs_dim, action_space, args).to(device)
     if saved:
         load_weights(agent, saved["agent"], args.resume)
+    # The first weights have used some of the random numbers. The generator continues with the next
     generator = torch.Generator()
-    generator.set_state(torch.get_rng_state())  # its numbers follow those of the weights
+    generator.set_state(torch.get_rng_state())
     folder, record, writer = open_run(args, device, global_step)
     return Run(
         args=args,
@@ -1071,8 +1095,16 @@ def speed(run: Run) -> float:
     return float(1 / np.mean(run.seconds_per_step[1:] or run.seconds_per_step))
 
 
-def end_iteration(run: Run, scalars: dict, load_agent, eval_backend: str, interrupted: bool):
-    """Log, evaluate and save one run. load_agent() returns its agent and the optimizer's state."""
+def end_iteration(
+    run: Run,
+    k: int,
+    agents: Agents,
+    optimizer: Adam,
+    scalars: dict,
+    eval_backend: str,
+    interrupted: bool,
+):
+    """Log, evaluate and save the run of seed k."""
     args = run.args
 
     # Log
@@ -1083,14 +1115,17 @@ def end_iteration(run: Run, scalars: dict, load_agent, eval_backend: str, interr
     run.finished = run.global_step >= args.total_timesteps
     every = args.eval_frequency or args.total_timesteps  # 0 evaluates at the end only
     evaluates = run.finished or run.global_step // every > run.first_step // every
+    unsaved_steps = run.global_step - run.saved_step
+    saves = run.finished or interrupted or unsaved_steps >= args.checkpoint_frequency
+    if evaluates or saves:
+        agents.export_weights(k, run.agent)
     if evaluates:
-        agent, _ = load_agent()
         video_dir = None
         if args.capture_video:
             video_dir = run.folder / f"videos/step-{run.global_step}"
         eval_seed = run.env_seed + 2**30
         envs_and_obs = make_envs(args, eval_backend, args.eval_episodes, eval_seed, video_dir)
-        eval_returns = evaluate(agent, *envs_and_obs)
+        eval_returns = evaluate(run.agent, *envs_and_obs)
         del envs_and_obs  # freed later, old MuJoCo renderers would blacken the next videos
         run.writer.add_scalar("eval/episodic_return", eval_returns.mean(), run.global_step)
     run.writer.flush()
@@ -1100,19 +1135,18 @@ def end_iteration(run: Run, scalars: dict, load_agent, eval_backend: str, interr
     run.record["wall_time_s"] = time.time() - run.started
     run.record["sps"] = speed(run)
     if evaluates and args.eval_frequency > 0:
-        save_best(run.folder, run.record, agent, eval_returns)
+        save_best(run.folder, run.record, run.agent, eval_returns)
     if run.finished:
         run.summary = summarize(run.record, run.last_returns, eval_returns)
         write(run.folder / "summary.json", run.summary)
-    unsaved_steps = run.global_step - run.saved_step
-    if run.finished or interrupted or unsaved_steps >= args.checkpoint_frequency:
-        agent, optimizer_state = load_agent()
-        state = {"agent": agent.state_dict(), "optimizer": optimizer_state}
+    if saves:
+        state = {"agent": run.agent.state_dict(), "optimizer": optimizer.row(k)}
         save_checkpoint(args, run.folder, {**run.record, **state})
         run.saved_step = run.global_step
     if run.finished:
         run.writer.close()
-        print(f"{run.folder}: evaluation {eval_returns.mean():.1f} +- {eval_returns.std():.1f}")
+        result = f"evaluation {eval_returns.mean():.1f} +- {eval_returns.std():.1f}"
+        tqdm.write(f"{run.folder}: {result}")  # print() would break the progress bar
 
 
 def train(args: Args, signals=()) -> dict:
@@ -1126,12 +1160,18 @@ def train(args: Args, signals=()) -> dict:
     device = choose_device(args)
     torch.set_num_threads(args.torch_threads)
     found = find_runs(args)
-    # A resumed run plays other episodes than those before
-    first_seeds = [env_seed_of(one) + saved.get("global_step", 0) for one, saved in found]
-    envs, next_obs, eval_backend = open_envs(args, first_seeds)
+    seed_everything(found[0][0].seed)
+    env_seeds = []
+    for run_args, saved in found:
+        global_step = saved.get("global_step", 0)
+        # A resumed run plays other episodes than those before
+        env_seeds.append(env_seed_of(run_args) + global_step)
+    envs, next_obs, eval_backend = open_envs(args, env_seeds)
     obs_dim = next_obs.shape[1]
-    action_space = envs.single_action_space
-    runs = [open_seed(*one, device, obs_dim, action_space) for one in found]
+    runs = []
+    for run_args, saved in found:
+        run = open_seed(run_args, saved, device, obs_dim, envs.single_action_space)
+        runs.append(run)
     agents = Agents(runs)
     optimizer = Adam(agents, eps=1e-5)
     for k, (_, saved) in enumerate(found):
@@ -1161,8 +1201,12 @@ def train(args: Args, signals=()) -> dict:
         learning_rates = []
         for run in runs:
             run.first_step = run.global_step
-            share = 1 - run.global_step / args.total_timesteps if args.anneal_lr else 1
-            learning_rates.append(args.learning_rate * max(share, 0))  # 0 for a run that waits
+            learning_rate = args.learning_rate
+            if args.anneal_lr:
+                learning_rate *= 1 - run.global_step / args.total_timesteps
+            if run.finished:  # it waits for the others
+                learning_rate = 0.0
+            learning_rates.append(learning_rate)
 
         if args.rpo_alpha_final is not None:  # RPO: anneal alpha linearly
             change = args.rpo_alpha_final - args.rpo_alpha
@@ -1175,7 +1219,8 @@ def train(args: Args, signals=()) -> dict:
             obs[t] = torch.from_numpy(next_obs).view_as(obs[t])
             with torch.inference_mode():
                 x = agents.normalize(obs[t])
-                # Sampling would fail at a NaN or an infinity; check_finite() reports them below
+                # Actions would be NaN with a NaN or an infinity; check_finite() reports them below
+                x = x.nan_to_num(nan=0, posinf=0, neginf=0)
                 actions[t], logprobs[t], _ = agents.get_action(x)
             valid = ~done  # the step after the end of an episode only resets
             action = agents.to_env(actions[t])
@@ -1201,7 +1246,7 @@ def train(args: Args, signals=()) -> dict:
 
         # Advantages. b_rewards and its like are the rollout's arrays on the device, (T, K, N)
         b_valid = torch.from_numpy(valids).to(device)
-        b_rewards = torch.from_numpy(rewards).to(device)
+        b_rewards = torch.tensor(rewards, device=device)  # a copy, as it is scaled in place
         if args.norm_reward:
             for k, run in enumerate(runs):
                 samples = discounted_returns[:, k][valids[:, k]]
@@ -1213,7 +1258,9 @@ def train(args: Args, signals=()) -> dict:
         x = agents.normalize(obs)
         with torch.no_grad():
             # In NEXT_STEP mode obs[t + 1] is the true next state, also where an episode ends
-            values = agents.get_value(by_seed(x))  # (K, (T + 1) * N)
+            values = agents.get_value(
+                by_seed(x)
+            )  # (K, (T + 1) * N): a batched product needs K first
             values = values.view(len(runs), -1, args.num_envs).transpose(0, 1)  # (T + 1, K, N)
             advantages = gae(b_rewards, values, b_terminateds, b_dones, args.gamma, args.gae_lambda)
         targets = advantages + values[:-1]
@@ -1236,7 +1283,8 @@ def train(args: Args, signals=()) -> dict:
 
         # Log, evaluate and save the runs one after the other
         seconds = time.perf_counter() - iteration_started
-        saved_step = min(run.saved_step for run in runs)
+        all_saved_step = min(run.saved_step for run in runs)
+        interrupted = bool(signals)
         for k, run in enumerate(runs):
             if run.finished:  # it only waits for the others
                 continue
@@ -1254,27 +1302,28 @@ def train(args: Args, signals=()) -> dict:
                 mean_return, mean_length = np.mean(episodes[k], axis=0)
                 scalars["charts/episodic_return"] = mean_return
                 scalars["charts/episodic_length"] = mean_length
-            load_agent = partial(load_seed, agents, optimizer, run, k)
             bar.set_description_str(f"seed {run.args.seed} ")
-            end_iteration(run, scalars, load_agent, eval_backend, bool(signals))
+            end_iteration(run, k, agents, optimizer, scalars, eval_backend, interrupted)
         slowest = min(run.global_step for run in runs)
         recent_returns = [np.mean(run.last_returns) for run in runs if run.last_returns]
         if recent_returns:
-            sps = sum(speed(run) for run in runs)
+            sps = sum(speed(run) for run in runs)  # of those that wait, what it was
             bar.postfix = f"return {np.mean(recent_returns):.1f}, SPS {sps:.0f}"
         bar.update(min(slowest, args.total_timesteps) - bar.n)
-        newly_saved = min(run.saved_step for run in runs)
-        if bar.disable and newly_saved > saved_step:  # no terminal: print a line instead
+        previous_step = all_saved_step
+        all_saved_step = min(run.saved_step for run in runs)
+        if bar.disable and all_saved_step > previous_step:  # no terminal: print a line instead
             print(f"step {slowest}/{args.total_timesteps}, {bar.postfix}", flush=True)
-        bar.set_description_str(f"checkpoint {newly_saved} ")
-        if signals:
+        bar.set_description_str(f"checkpoint {all_saved_step} ")
+        if interrupted:
             break
 
     bar.close()
     envs.close()
     unfinished = [str(run.folder) for run in runs if not run.finished]
     if unfinished:
-        print(f"stopped; continue each with --resume: {' '.join(unfinished)}", file=sys.stderr)
+        way_out = "continue with --resume and one of these, or a pattern that matches them"
+        print(f"stopped; {way_out}: {', '.join(unfinished)}", file=sys.stderr)
         sys.exit(128 + signals[0])
     return runs[0].summary
 

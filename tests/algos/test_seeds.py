@@ -1,7 +1,9 @@
 """ppo_continuous_seeds.py: each seed is a run of ppo_continuous.py, whatever the others do."""
 
 import json
+from functools import partial
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -154,6 +156,10 @@ def test_flags_of_one_seed(name):
         with pytest.raises(ValueError, match="takes one seed; use --num-seeds 1"):
             algo.Args(num_seeds=2, **flag)
         algo.Args(num_seeds=1, **flag)
+    with pytest.raises(ValueError, match="a folder is one seed"):
+        algo.Args(num_seeds=2, resume="runs/*")
+    with pytest.raises(ValueError, match="Lower --seed"):
+        algo.Args(num_seeds=2, seed=2**32 - 1)
 
 
 def test_seed_that_is_not_finite_is_named(name, tmp_path, monkeypatch):
@@ -169,6 +175,43 @@ def test_seed_that_is_not_finite_is_named(name, tmp_path, monkeypatch):
     monkeypatch.setattr(algo, "update", spoiled)
     with pytest.raises(SystemExit, match="weights of seed 2 before step"):
         algo.train(tiny(algo, tmp_path, num_seeds=2, **flags_of(0)))
+
+
+def test_too_large_rewards_are_seen(name, tmp_path):
+    """Would break: a check of rewards after they are scaled and clipped."""
+    algo = load(name)
+    algo.WRAPPERS = (partial(gym.wrappers.TransformReward, func=lambda reward: 1e16 * reward),)
+    with pytest.raises(SystemExit, match="rewards of seed 1, environment 0, before step"):
+        algo.train(tiny(algo, tmp_path, num_seeds=2, **flags_of(0)))
+
+
+def test_patterns_that_do_not_fit(name, tmp_path, capsys):
+    """Would break: settings of one run that another run takes over, a finished run that stops the others."""
+    algo = load(name)
+    flags = flags_of(0) | {"eval_frequency": 0}
+    pattern = f"{tmp_path}/runs/*"
+    algo.train(tiny(algo, tmp_path, seed=1, **flags))
+    algo.train(tiny(algo, tmp_path, seed=2, **flags))
+    with pytest.raises(SystemExit, match="all have ended; raise --total-timesteps"):
+        algo.train(tiny(algo, tmp_path, **flags | {"resume": pattern}))
+    longer = flags | {"total_timesteps": 200}
+    runs = folders(tmp_path)
+    algo.train(tiny(algo, tmp_path, **longer | {"resume": str(runs[1])}))
+    before = (runs[1] / "checkpoint.pt").read_bytes()
+    capsys.readouterr()
+    algo.train(tiny(algo, tmp_path, **longer | {"resume": pattern}))
+    assert f"{runs[1]} has ended" in capsys.readouterr().err
+    assert (runs[1] / "checkpoint.pt").read_bytes() == before
+    assert read_checkpoint(runs[2])["global_step"] >= 200
+    algo.train(tiny(algo, tmp_path, seed=3, **flags | {"gamma": 0.5}))
+    with pytest.raises(SystemExit, match="gamma is .*; narrow the pattern"):
+        algo.train(tiny(algo, tmp_path, **longer | {"total_timesteps": 300, "resume": pattern}))
+    algo.train(tiny(algo, tmp_path, seed=1, **flags))
+    with pytest.raises(SystemExit, match="two folders have seed 1"):
+        more = {"total_timesteps": 300, "resume": f"{tmp_path}/runs/*__1__*"}
+        algo.train(tiny(algo, tmp_path, **longer | more))
+    with pytest.raises(SystemExit, match="take one seed"):
+        algo.train(tiny(algo, tmp_path, target_kl=0.01, resume=pattern, **longer))
 
 
 def test_layer_that_cannot_be_stacked(name):
