@@ -1090,6 +1090,15 @@ def env_seed_of(args: Args) -> int:
     return args.seed * 10_007 % 2**30  # evaluations add 2**30, to have seeds of their own
 
 
+def learning_rate_of(run: Run) -> float:
+    """Annealed like that of ppo_continuous.py; 0 for a run that waits for the others."""
+    if run.finished:
+        return 0.0
+    if run.args.anneal_lr:
+        return run.args.learning_rate * (1 - run.global_step / run.args.total_timesteps)
+    return run.args.learning_rate
+
+
 def speed(run: Run) -> float:
     """Steps per second of the process that belong to this run, without the warm-up."""
     return float(1 / np.mean(run.seconds_per_step[1:] or run.seconds_per_step))
@@ -1198,15 +1207,9 @@ def train(args: Args, signals=()) -> dict:
     while not all(run.finished for run in runs):
         iteration_started = time.perf_counter()
         episodes = [[] for _ in runs]  # (return, length) of those that end in this rollout
-        learning_rates = []
         for run in runs:
             run.first_step = run.global_step
-            learning_rate = args.learning_rate
-            if args.anneal_lr:
-                learning_rate *= 1 - run.global_step / args.total_timesteps
-            if run.finished:  # it waits for the others
-                learning_rate = 0.0
-            learning_rates.append(learning_rate)
+        learning_rates = [learning_rate_of(run) for run in runs]
 
         if args.rpo_alpha_final is not None:  # RPO: anneal alpha linearly
             change = args.rpo_alpha_final - args.rpo_alpha
