@@ -745,6 +745,30 @@ def off_policy_peers(_) -> str:
     return table(head, sorted(rows), 2)
 
 
+def steps_or_minutes(_) -> str:
+    """Steps and minutes until a training return on HalfCheetah-v5 was first logged: medians over seeds."""
+    from plainrl_tools import results
+
+    files = [("off_policy.csv", "sac_continuous"), ("time_to_return.csv", "ppo_continuous")]
+    rows = []
+    for file, exp_name in files:
+        found = results.read_csv(find(f"results/{file}"))
+        key = ("HalfCheetah-v5", exp_name)
+        returns = results.curves_of(found, results.CURVE)[key]
+        seconds = results.curves_of(found, results.CLOCK)[key]
+        cells = [f"`{exp_name}.py`", str(len(returns))]
+        for goal in (1000, 2000):
+            reached = []
+            for seed, curve in returns.items():
+                step = min(step for step, value in curve if value >= goal)
+                reached.append((step, dict(seconds[seed])[step] / 60))
+            steps, minutes = (median(column) for column in zip(*reached))
+            cells += [f"{steps:,.0f}", f"{minutes:.1f}"]
+        rows.append(cells)
+    head = ["file", "runs", "steps to 1,000", "minutes", "steps to 2,000", "minutes"]
+    return table(head, rows, 1)
+
+
 def off_policy_speed(_) -> str:
     """Steps per second of the rounds, and the median ratio to stable-baselines3 in the same round."""
     speeds = {}

@@ -15,6 +15,9 @@ A run that crashes is tried again, from its checkpoint if it has one. A run that
 input, NaN or infinity) or exceeds --timeout is not tried again. The report lists every run that failed, and the exit
 status is then 1.
 
+A script with --num-seeds trains several seeds in one process; --seeds-per-process sets how many. Each has a run folder
+and a log of its own, and a run that the process did not finish is continued in a process of its own.
+
 --ray ADDRESS (or local) executes the runs on a Ray cluster on which the requirements are installed. The working folder
 is copied to it; checkpoints and results are copied back. --slurm N submits an array of N tasks that share the runs.
 """
@@ -70,6 +73,8 @@ class Options(Plan):
     device: str = ""  # --device of every run; several GPUs are assigned to the workers in turn
     timeout: float = 0.0  # minutes after which a run is ended and counts as failed; 0: no limit
     retries: int = 1  # further attempts after a crash
+    # of scripts with --num-seeds; 0: divide the seeds among the workers, but train at most 10 at once
+    seeds_per_process: int = 0
     ray: str = ""  # address of a Ray cluster; local starts one on this machine
     num_cpus: float = 1  # CPUs that Ray reserves for a run
     # GPUs that Ray reserves for a run, such as 0.25; default: 1 with --device cuda, otherwise 0
@@ -174,6 +179,8 @@ def prepare(job: Job, runs_dir: Path) -> Path | None:
 def command(job: Job, resume: Path | None = None) -> list[str]:
     """The command line of a run, as its log shows it."""
     line = [*job.launcher, str(job.script), *job.flags]
+    if job.num_seeds > 1:
+        line += ["--num-seeds", str(job.num_seeds)]
     return line + (["--resume", str(resume)] if resume else [])
 
 
@@ -285,9 +292,11 @@ def local_runner(options: Options, jobs: list[Job], stop: list[int]) -> Callable
 
 
 def take(
-    jobs, runs_dir: Path, stop: list[int], keeper: Keeper, guard: threading.Lock, begun=math.inf
-):
-    """Return (job, claim to it) for the next waiting run that no other sweep executes, or None at the end.
+    jobs, options: Options, stop: list[int], keeper: Keeper, guard: threading.Lock, begun=math.inf
+) -> list:
+    """Return [(job, claim to it), ...] for the next waiting run that no other sweep executes; [] at the end.
+
+    There are several only if one process is to train them.
 
     A run that another sweep has finished is done here as well. A run that has failed in another sweep since this one
     has `begun` has failed here as well.
@@ -297,24 +306,52 @@ def take(
             waiting = [job for job in jobs if job.state == "waiting" and not job.taken]
             for job in waiting:
                 try:
-                    claim = keeper.hold(claim_file(job.name, runs_dir))
+                    claim = keeper.hold(claim_file(job.name, options.runs_dir))
                 except OSError as error:  # such as a full disk
                     job.state, job.outcome = "failed", str(error)
                     continue
                 if not claim:
                     continue
-                if find(job, read_runs(runs_dir))["done"]:
+                if find(job, read_runs(options.runs_dir))["done"]:
                     job.state, job.outcome = "done", "finished by another sweep"
-                elif failed_since(log_file(job.name, runs_dir), begun):
+                elif failed_since(log_file(job.name, options.runs_dir), begun):
                     job.state, job.outcome = "failed", "failed in another sweep"
                 else:
                     job.state, job.taken = "running", True
-                    return job, claim
+                    return [(job, claim), *next_seeds(job, jobs, options, keeper)]
                 release(claim)
         if not waiting:
             break
         time.sleep(1)
-    return None
+    return []
+
+
+def next_seeds(first: Job, jobs: list[Job], options: Options, keeper: Keeper) -> list:
+    """Return [(job, claim to it), ...] for the runs to train in the process of the first: those of the next seeds.
+
+    All of them, and the first, must start from scratch. There are none if the script has no --num-seeds.
+    """
+    if "num_seeds" not in first.args or options.ray:
+        return []
+
+    def key(job: Job):
+        return job.script, job.launcher, job.args | {"seed": 0}
+
+    alike = {job.args["seed"]: job for job in jobs if key(job) == key(first)}
+    most = options.seeds_per_process or min(10, math.ceil(len(alike) / options.workers))
+    runs = read_runs(options.runs_dir)
+    taken = []
+    for seed in range(first.args["seed"] + 1, first.args["seed"] + most):
+        job = alike.get(seed)
+        has_folder = job and any([*find(first, runs).values(), *find(job, runs).values()])
+        if not job or job.state != "waiting" or job.taken or has_folder:
+            break
+        claim = keeper.hold(claim_file(job.name, options.runs_dir))
+        if not claim:
+            break
+        job.state, job.taken = "running", True
+        taken.append((job, claim))
+    return taken
 
 
 def failed_since(log: Path, begun: float) -> bool:
@@ -348,6 +385,57 @@ def settle(job: Job, code: int, output: str, runs_dir: Path) -> bool:
     return code not in (0, 1, 2) or (code == 1 and "Traceback" in output)
 
 
+def check_start(job: Job, runs_dir: Path) -> None:
+    """Raise an OSError if the run cannot start."""
+    free = shutil.disk_usage(runs_dir).free
+    if free < NEEDED:
+        room = f"{free / 1e6:.1f} MB of disk space are free, {NEEDED / 1e6:.0f} MB are needed"
+        raise OSError(f"not started: {room}")
+    if job.script.read_bytes() != job.text:
+        raise OSError(EDITED)
+
+
+def note_outcome(job: Job, runs_dir: Path) -> None:
+    """Write the outcome of a run as the last line of its log."""
+    output = tail(log_file(job.name, runs_dir))
+    gap = "\n" if output and not output.endswith("\n") else ""
+    with (
+        contextlib.suppress(OSError),
+        log_file(job.name, runs_dir).open("a", encoding="utf-8") as log,
+    ):
+        print(f"{gap}= {job.state}: {job.outcome}", file=log)
+
+
+def carry_out_together(
+    jobs: list[Job], slot: int, keeper: Keeper, run: Callable, options: Options
+) -> None:
+    """Try once to execute runs of successive seeds in one process. Those that it does not finish stay "running"."""
+    first, *others = jobs
+    begin, timed_out = time.monotonic(), ""
+    try:
+        log = log_file(first.name, options.runs_dir)
+        before = log.stat().st_size if log.exists() else 0
+        check_start(first, options.runs_dir)
+        for job in others:
+            with log_file(job.name, options.runs_dir).open("a", encoding="utf-8") as other:
+                print(f"in the process of {first.name}, whose log has the output", file=other)
+        first.num_seeds = len(jobs)
+        code = run(first, slot, None, keeper)
+    except TimeoutError as error:
+        code, timed_out = 1, str(error)
+    except OSError:  # carry_out() fails as well, and says why
+        return
+    finally:
+        first.num_seeds = 1
+    for job in jobs:
+        job.seconds = time.monotonic() - begin
+        settle(job, code, tail(log, before), options.runs_dir)
+        if timed_out and job.state != "done":
+            job.state, job.outcome = "failed", timed_out
+        if job.state != "running":
+            note_outcome(job, options.runs_dir)
+
+
 def carry_out(
     job: Job, slot: int, keeper: Keeper, run: Callable, options: Options, stop: list[int]
 ):
@@ -361,14 +449,7 @@ def carry_out(
         for _ in range(options.retries + 1):
             log = log_file(job.name, options.runs_dir)
             before = log.stat().st_size if log.exists() else 0
-            free = shutil.disk_usage(options.runs_dir).free
-            if free < NEEDED:
-                room = (
-                    f"{free / 1e6:.1f} MB of disk space are free, {NEEDED / 1e6:.0f} MB are needed"
-                )
-                raise OSError(f"not started: {room}")
-            if job.script.read_bytes() != job.text:
-                raise OSError(EDITED)
+            check_start(job, options.runs_dir)
             code = run(job, slot, prepare(job, options.runs_dir), keeper)
             if not keeper.is_alive():
                 job.taken, job.state = False, "waiting"
@@ -388,22 +469,21 @@ def carry_out(
     if job.state != "done":
         job.seconds = time.monotonic() - begin
         job.state = "waiting" if stop else "failed"
-    output = tail(log_file(job.name, options.runs_dir))
-    gap = "\n" if output and not output.endswith("\n") else ""
-    with (
-        contextlib.suppress(OSError),
-        log_file(job.name, options.runs_dir).open("a", encoding="utf-8") as log,
-    ):
-        print(f"{gap}= {job.state}: {job.outcome}", file=log)
+    note_outcome(job, options.runs_dir)
 
 
 def work(slot: int, jobs: list[Job], run: Callable, options: Options, stop: list[int], *shared):
     """Execute one run after the other, in a thread for each worker."""
     keeper = RAY_KEEPER if options.ray else Keeper()
-    while taken := take(jobs, options.runs_dir, stop, keeper, *shared):
-        job, claim = taken
-        carry_out(job, slot, keeper, run, options, stop)
-        release(claim)
+    while group := take(jobs, options, stop, keeper, *shared):
+        if len(group) > 1:
+            carry_out_together([job for job, _ in group], slot, keeper, run, options)
+        for job, claim in group:
+            if job.state == "running" and (stop or not keeper.is_alive()):
+                job.taken, job.state = False, "waiting"
+            elif job.state == "running":
+                carry_out(job, slot, keeper, run, options, stop)
+            release(claim)
     if not options.ray:
         keeper.close()
 
@@ -519,7 +599,17 @@ def main(options: Options, common: list[str]) -> int:
     runs_dir, stop = options.runs_dir, []
     if options.status:
         return status(runs_dir)
-    check_least(0, options, "workers", "retries", "timeout", "slurm", "num_cpus", "num_gpus")
+    check_least(
+        0,
+        options,
+        "workers",
+        "retries",
+        "timeout",
+        "slurm",
+        "num_cpus",
+        "num_gpus",
+        "seeds_per_process",
+    )
     needed = f"--slurm {options.slurm} needs --workers, the number of runs at a time in each task"
     check(options.workers or not options.slurm, needed)
     options = replace(options, workers=options.workers or num_cores())
@@ -531,6 +621,12 @@ def main(options: Options, common: list[str]) -> int:
         except (OSError, ValueError) as error:
             check(False, f"--jobs {options.jobs} cannot be read ({one_line(error)})")
     jobs = expand(options, common, lines)
+    if options.seeds_per_process > 1:
+        check(not options.ray, "--seeds-per-process cannot be used with --ray")
+        for job in jobs:
+            several = "algos/ppo_continuous_seeds.py has it"
+            wrong = f"--seeds-per-process: {job.script} has no --num-seeds; {several}"
+            check("num_seeds" in job.args, wrong)
     runs = read_runs(runs_dir)
     found = {job.name: find(job, runs) for job in jobs}
     if options.dry_run:

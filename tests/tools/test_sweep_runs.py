@@ -301,11 +301,12 @@ def test_what_another_sweep_has_given_up(folder):
         log = sweep.log_file(job.name, Path("runs"))
         log.write_text(f"$ python fake.py\n{words}\n")
         os.utime(log, (begun + 1, begun + 1))
-    taken = [sweep.take(jobs, Path("runs"), [], KEEPER, threading.Lock(), begun) for _ in range(4)]
-    assert [found[0].args["seed"] for found in taken[:3]] == [2, 3, 4] and taken[3] is None
+    common = (options("fake.py"), [], KEEPER, threading.Lock())
+    taken = [sweep.take(jobs, *common, begun) for _ in range(4)]
+    assert [job.args["seed"] for ((job, _),) in taken[:3]] == [2, 3, 4] and taken[3] == []
     assert (jobs[0].state, jobs[0].outcome) == ("failed", "failed in another sweep")
     again = sweep.expand(options("fake.py"), [])
-    assert sweep.take(again, Path("runs"), [], KEEPER, threading.Lock(), begun + 2)  # begun since
+    assert sweep.take(again, *common, begun + 2)  # begun since
 
 
 def test_a_run_that_hangs(folder, monkeypatch, capsys):
@@ -512,3 +513,59 @@ def test_on_ray(folder, cluster, monkeypatch):
     toy = toy.replace("1-2", "1")
     output = finish(start(f"--timeout 0.03 {toy} --lr 3 --delay 9"), 1)
     assert output.count("stopped by --timeout after 0.03 minutes") == 2
+
+
+SEVERAL = ALGOS / "ppo_continuous_seeds.py"
+
+
+def finished(runs: Path) -> dict[int, Path]:
+    """{seed: folder} of the runs that have a summary."""
+    found = {}
+    for file in runs.glob("*/summary.json"):
+        found[json.loads(file.read_text())["seed"]] = file.parent
+    return found
+
+
+def test_several_seeds_in_a_process(tmp_path, monkeypatch):
+    """Would break: a seed that no process trains, or two; a log without an outcome; runs that are made again."""
+    monkeypatch.chdir(tmp_path)
+    flags = f"--env-ids Pendulum-v1 --seeds 1-5 --workers 2 -- {TINY}"
+    output = finish(start(flags, SEVERAL))
+    assert "5 runs: 0 done before, 5 now, 0 failed" in output
+    assert finished(Path("runs")).keys() == {1, 2, 3, 4, 5}
+    assert len(list(Path("runs").glob("Pendulum*"))) == 5
+    logs = {file.stem[-1]: file.read_text() for file in Path("runs/logs").glob("*.log")}
+    assert "--num-seeds 3" in logs["1"] and "--num-seeds 2" in logs["4"]
+    assert "in the process of Pendulum-v1__ppo_continuous_seeds__1" in logs["3"]
+    assert all(log.splitlines()[-1].startswith("= done: evaluation -") for log in logs.values())
+    assert "5 runs: 5 done before, 0 now" in finish(start(flags, SEVERAL))
+    more = flags.replace("1-5", "1-6")
+    assert "6 runs: 5 done before, 1 now" in finish(start(more, SEVERAL))
+
+
+def test_seeds_that_a_process_did_not_finish(tmp_path, monkeypatch):
+    """Would break: a seed that is lost with the process of others; one that starts from scratch with a checkpoint."""
+    monkeypatch.chdir(tmp_path)
+    steps = TINY.replace("64", "4000000")
+    flags = f"--seeds 1-2 --seeds-per-process 2 -- {steps} --checkpoint-frequency 64"
+    process = start(f"--env-ids Pendulum-v1 {flags}", SEVERAL)
+    wait_for(lambda: len(list(Path("runs").glob("*/checkpoint.pt"))) == 2)
+    (run,) = subprocess.run(["pgrep", "-f", "num-seeds 2"], capture_output=True).stdout.split()
+    os.kill(int(run), signal.SIGKILL)
+    wait_for(
+        lambda: "--resume" in Path("runs/logs/Pendulum-v1__ppo_continuous_seeds__1.log").read_text()
+    )
+    process.send_signal(signal.SIGTERM)
+    output = finish(process, 128 + signal.SIGTERM)
+    assert "2 not finished" in output
+    assert len(list(Path("runs").glob("Pendulum*"))) == 2
+
+
+def test_seeds_per_process_of_other_scripts(tmp_path, monkeypatch):
+    """Would break: a flag that does nothing."""
+    monkeypatch.chdir(tmp_path)
+    flags = "--env-ids Pendulum-v1 --seeds 1-2"
+    output = finish(start(f"{flags} --seeds-per-process 2", ALGOS / "ppo_continuous.py"), 2)
+    assert "has no --num-seeds" in output
+    output = finish(start(f"{flags} -- --num-seeds 2", SEVERAL), 2)
+    assert "--num-seeds is set by the sweep" in output

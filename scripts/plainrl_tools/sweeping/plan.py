@@ -54,6 +54,7 @@ class Job:
     launcher: list[str]  # the words before the script in its command line
     state: str = "waiting"  # or running, done, failed
     taken: bool = False  # whether a worker of this sweep has taken the run
+    num_seeds: int = 1  # runs that its process trains, of this and the following seeds
     seconds: float = 0.0
     outcome: str = ""
 
@@ -161,7 +162,7 @@ def split_grid(plan: Plan, common: list[str]) -> list[tuple[str, list[str]]]:
     check(len(varied) == len(grid), twice)
     both = f"--{' --'.join(sorted(given & varied))}"
     check(not given & varied, f"{both} is in --grid and after --; remove one of them")
-    clash = (given | varied) & dashed((*OURS, "resume"))
+    clash = (given | varied) & dashed((*OURS, "resume", "num_seeds"))
     reserved = f"--{' --'.join(sorted(clash))} is set by the sweep; use its own flags before --"
     check(not clash, reserved)
     return grid
