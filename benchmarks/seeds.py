@@ -28,7 +28,7 @@ class Args:
     seeds_per_process: tuple[int, ...] = (5,)  # each beside processes of one seed
     processes: int = 2  # at a time
     rounds: int = 3
-    steps: int = 100_000  # of each seed
+    steps: int = 60_000  # of each seed
     output: Path | None = None  # a CSV of every round
 
 

@@ -737,6 +737,7 @@ def off_policy_peers(_) -> str:
         ]
         (reference,) = (float(row["mean"]) for row in scores if row["exp_name"] == against)
         verdict = "not worse" if low >= -0.1 * reference else "underpowered"
+        verdict = "worse" if high < 0 else verdict
         cells = [ours("off_policy", pair["env_id"], one) for one in (name, against)]
         difference, low, high = (number(x, difference) for x in (difference, low, high))
         cells += [f"{difference} [{low}, {high}]", verdict]
