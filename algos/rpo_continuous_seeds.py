@@ -1029,11 +1029,13 @@ def find_runs(args: Args) -> list:
         return [(replace(one, seed=seed), {}) for seed in seeds]
     folders = folders_of(args.resume)
     if len(folders) == 1:
-        saved = load_checkpoint(args.resume)
-        check_resume(args, saved)
-        return [(args, saved)]
+        run_args = replace(args, resume=folders[0])  # it may have been a pattern
+        saved = load_checkpoint(folders[0])
+        check_resume(run_args, saved)
+        return [(run_args, saved)]
     if args.track or args.target_kl is not None:
         sys.exit("--track and --target-kl take one seed; give --resume the folder of one run")
+    first_args = load_checkpoint(folders[0])["args"]
     found = {}
     for folder in folders:
         saved = load_checkpoint(folder)
@@ -1044,11 +1046,11 @@ def find_runs(args: Args) -> list:
         if seed in found:
             sys.exit(f"--resume {args.resume}: two folders have seed {seed}; narrow the pattern")
         for name, value in saved["args"].items():
-            if name not in ("seed", "resume", "runs_dir", "total_timesteps"):
-                first = load_checkpoint(folders[0])["args"][name]
-                if value != first:
-                    wrong = f"{name} is {first} in {folders[0]}, but {value} in {folder}"
-                    sys.exit(f"--resume {args.resume}: {wrong}; narrow the pattern")
+            may_differ = name in ("seed", "resume", "runs_dir", "total_timesteps")
+            first = first_args[name]
+            if value != first and not may_differ:
+                wrong = f"{name} is {first} in {folders[0]}, but {value} in {folder}"
+                sys.exit(f"--resume {args.resume}: {wrong}; narrow the pattern")
         run_args = replace(args, seed=seed, resume=folder)
         check_resume(run_args, saved)
         found[seed] = (run_args, saved)
@@ -1065,7 +1067,7 @@ def open_seed(args: Args, saved: dict, device: str, obs_dim: int, action_space) 
     agent = Agent(obs_dim, action_space, args).to(device)
     if saved:
         load_weights(agent, saved["agent"], args.resume)
-    # The first weights have used some of the random numbers. The generator continues with the next
+    # The initialisation has used some of the random numbers. The generator continues with the next
     generator = torch.Generator()
     generator.set_state(torch.get_rng_state())
     folder, record, writer = open_run(args, device, global_step)
@@ -1261,9 +1263,8 @@ def train(args: Args, signals=()) -> dict:
         x = agents.normalize(obs)
         with torch.no_grad():
             # In NEXT_STEP mode obs[t + 1] is the true next state, also where an episode ends
-            values = agents.get_value(
-                by_seed(x)
-            )  # (K, (T + 1) * N): a batched product needs K first
+            # A batched product has the seeds first: (K, (T + 1) * N)
+            values = agents.get_value(by_seed(x))
             values = values.view(len(runs), -1, args.num_envs).transpose(0, 1)  # (T + 1, K, N)
             advantages = gae(b_rewards, values, b_terminateds, b_dones, args.gamma, args.gae_lambda)
         targets = advantages + values[:-1]

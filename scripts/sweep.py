@@ -599,17 +599,8 @@ def main(options: Options, common: list[str]) -> int:
     runs_dir, stop = options.runs_dir, []
     if options.status:
         return status(runs_dir)
-    check_least(
-        0,
-        options,
-        "workers",
-        "retries",
-        "timeout",
-        "slurm",
-        "num_cpus",
-        "num_gpus",
-        "seeds_per_process",
-    )
+    numbers = ("workers", "retries", "timeout", "slurm", "num_cpus", "num_gpus")
+    check_least(0, options, *numbers, "seeds_per_process")
     needed = f"--slurm {options.slurm} needs --workers, the number of runs at a time in each task"
     check(options.workers or not options.slurm, needed)
     options = replace(options, workers=options.workers or num_cores())

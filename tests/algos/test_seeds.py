@@ -196,7 +196,9 @@ def test_patterns_that_do_not_fit(name, tmp_path, capsys):
         algo.train(tiny(algo, tmp_path, **flags | {"resume": pattern}))
     longer = flags | {"total_timesteps": 200}
     runs = folders(tmp_path)
-    algo.train(tiny(algo, tmp_path, **longer | {"resume": str(runs[1])}))
+    only_first = f"{tmp_path}/runs/*__1__*"  # a pattern that matches one folder
+    algo.train(tiny(algo, tmp_path, **longer | {"resume": only_first}))
+    assert read_checkpoint(runs[1])["global_step"] >= 200
     before = (runs[1] / "checkpoint.pt").read_bytes()
     capsys.readouterr()
     algo.train(tiny(algo, tmp_path, **longer | {"resume": pattern}))
