@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # The runs of docs/algorithms/sac.md: SAC, TD3 and DDPG, and those of stable-baselines3 with the same settings.
-# TASKS="Pendulum" scripts/off_policy.sh trains a part of the runs: Pendulum, HalfCheetah, Hopper or long.
+# TASKS="Pendulum" scripts/off_policy.sh trains a part of the runs: Pendulum, HalfCheetah, Hopper, long or variants.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-tasks=" ${TASKS:-Pendulum HalfCheetah Hopper long} "
+tasks=" ${TASKS:-Pendulum HalfCheetah Hopper long variants} "
 seeds=${SEEDS:-1-5}
 device="--device ${DEVICE:-auto}" # of plainrl; stable-baselines3 trains on the CPU
 ours="--scripts algos/sac_continuous.py --seeds $seeds"
@@ -27,6 +27,14 @@ if [[ $tasks == *" Hopper "* ]]; then
 fi
 if [[ $tasks == *" long "* ]]; then
   jobs+=("--scripts algos/sac_continuous.py --tag long --seeds ${SEEDS:-1-3} --env-ids HalfCheetah-v5 -- $device --total-timesteps ${STEPS:-300000}")
+fi
+if [[ $tasks == *" variants "* ]]; then # CrossQ, SimBa and TQC
+  files="algos/sac_continuous.py"
+  for name in crossq simba tqc; do
+    python scripts/plainrl_tools/edits.py "$name" "${RUNS:-runs}/patched"
+    files+=" '${RUNS:-runs}/patched/$name.py'"
+  done
+  jobs+=("--scripts $files --seeds ${SEEDS:-1-3} --env-ids HalfCheetah-v5 -- $device --total-timesteps ${STEPS:-100000}")
 fi
 printf '%s\n' "${jobs[@]}" |
   python scripts/sweep.py --workers "${WORKERS:-0}" --runs-dir "${RUNS:-runs}" "$@" --jobs -
