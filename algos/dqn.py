@@ -859,8 +859,8 @@ def train(args: Args, signals=()) -> dict:
     run_dir, record, writer = open_run(args, device, global_step)
 
     eval_frequency = args.eval_frequency or args.total_timesteps
-    # In steps. Scalars and checkpoints are written at the end of an iteration
-    longest_iteration = min(1000, args.checkpoint_frequency)
+    # Scalars and checkpoints are written at the end of an iteration
+    longest_iteration = min(1000, args.checkpoint_frequency)  # in steps
     done = np.zeros(args.num_envs, bool)
     timings = []  # (steps, seconds) of each iteration with updates
     saved_step = global_step

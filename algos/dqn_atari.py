@@ -815,8 +815,8 @@ def train(args: Args, signals=()) -> dict:
     run_dir, record, writer = open_run(args, device, precision, global_step)
 
     eval_frequency = args.eval_frequency or args.total_timesteps
-    # In steps. Scalars and checkpoints are written at the end of an iteration
-    longest_iteration = min(2000, args.checkpoint_frequency)
+    # Scalars and checkpoints are written at the end of an iteration
+    longest_iteration = min(2000, args.checkpoint_frequency)  # in steps
     done = np.zeros(args.num_envs, bool)
     age = np.zeros(args.num_envs, int)  # steps since the reset, 3 and more as 3
     timings = []  # (steps, seconds) of each iteration with updates

@@ -2,8 +2,8 @@
 
     python algos/ppo_continuous_seeds.py --env-id HalfCheetah-v5 --num-seeds 5
 
-Each of the K seeds is a run of ppo_continuous.py with that --seed, on a CPU equal up to rounding: it
-has its own environments, random numbers, statistics, learning rate, log and run folder. Only the
+Each of the K seeds is a run of ppo_continuous.py with that --seed, but for rounding, which training
+amplifies: it has its own environments, random numbers, statistics, learning rate, log and run folder. Only the
 computation is shared. An update of such small networks consists of some hundred short operations,
 and one operation on the networks of all seeds takes little longer than on one network. So parameters
 have the seeds as their first dimension: arrays of a rollout are (T, K, N, ...), for T steps and N
@@ -11,7 +11,8 @@ environments of each seed, and samples are (K, n, ...). What differs from ppo_co
 1. --num-seeds K trains the seeds --seed, --seed + 1, ... Their run folders do not depend on each
    other; --resume takes one of them, or a pattern in quotes that several match.
 2. Adam is written out, since each seed has its own learning rate and its own limit of the gradient.
-3. A seed that has had its steps waits for the others. They differ by the autoreset steps.
+3. A seed that has had its steps plays on, with learning rate 0 and no log, until all have. Seeds
+   need different times, because autoreset steps do not count.
 4. --target-kl and --track take one seed: several would end their updates at different times, and
    W&B records one run of a process.
 5. A number that is not finite ends all seeds; those that were right resume from their checkpoints.
@@ -389,6 +390,7 @@ class Agents(Agent):
             parameter.data.copy_(weights.view_as(parameter))
 
     def sample(self, policy):
+        # The numbers that policy.sample() would draw, for each seed from its own generator
         noise = torch.empty(policy.loc.shape)
         for numbers, generator in zip(noise, self.generators):
             numbers.normal_(generator=generator)
@@ -399,8 +401,8 @@ class Adam:
     """Adam (Kingma and Ba 2015, arXiv:1412.6980) and the limit of the gradient's norm for each seed.
 
     All weights of a seed are a row of one matrix (K, P), and the parameters of Agents become views
-    of it, so Agents.to() must not be called later. A step takes ten operations, not ten for each
-    parameter.
+    of it: a step on the matrix changes the networks. So Agents.to() must not be called later. A step
+    takes ten operations, not ten for each parameter. The betas are 0.9 and 0.999, PyTorch's defaults.
     """
 
     def __init__(self, agents: Agents, eps: float):
@@ -421,6 +423,7 @@ class Adam:
         grads = torch.autograd.grad(loss, self.parameters)
         grads = [grad.flatten(1) for grad in grads]
         grads = torch.cat(grads, dim=1)  # (K, P)
+        grads = torch.where(learning_rate > 0, grads, 0)  # a seed that waits may get NaN
         norm = torch.linalg.vector_norm(grads, dim=1, keepdim=True)
         grads.mul_((max_grad_norm / (norm + 1e-6)).clamp(max=1))
         self.count += 1
@@ -463,7 +466,7 @@ def ppo_loss(agent: Agent, args: Args, x, action, old_logprob, advantage, target
     value = agent.get_value(x)
     assert logprob.shape == old_logprob.shape == advantage.shape == value.shape == target.shape
     if args.norm_adv:
-        # Each by its own mean and standard deviation
+        # By each seed's own mean and standard deviation: mean() alone would mix the seeds
         mean = advantage.mean(-1, keepdim=True)
         std = advantage.std(-1, keepdim=True)
         advantage = (advantage - mean) / (std + 1e-8)
@@ -505,7 +508,8 @@ def update(agents: Agents, optimizer, args: Args, batch: dict, valid, learning_r
     """
     batch_size = valid.shape[1]
     learning_rate = torch.tensor(learning_rates, device=valid.device)[:, None]
-    # The samples of all seeds one after the other, (K * T * N, ...), and the indices of each seed's
+    # The samples of all seeds one after the other, (K * T * N, ...). seed_indices[k] are those of
+    # seed k without its autoreset steps
     flat_batch = {name: tensor.flatten(0, 1) for name, tensor in batch.items()}
     seed_indices = []
     for k, seed_valid in enumerate(valid.cpu()):
@@ -820,7 +824,8 @@ def open_envs(args: Args, env_seeds: list[int]):
         eval_envs.close()
         if args.capture_video:
             check_video(args, eval_backend)
-        # One vector environment with those of all seeds, one seed's after the other's
+        # One vector environment with those of all seeds, one seed's after the other's. Gymnasium
+        # and EnvPool also take a list, with a seed for each environment
         every_seed = [first + index for first in env_seeds for index in range(args.num_envs)]
         envs, obs = make_envs(args, backend, len(every_seed), every_seed)
     except Exception as error:  # environments raise errors of any type
@@ -999,7 +1004,7 @@ class Run:
     """What a seed has of its own, besides its part of the arrays."""
 
     args: Args
-    agent: Agent  # has its statistics; Agents.export_weights() writes its weights into it
+    agent: Agent  # statistics are current, weights only after Agents.export_weights()
     generator: torch.Generator
     env_seed: int  # environment i gets env_seed + i, in evaluations 2**30 more
     folder: Path
@@ -1029,27 +1034,35 @@ def find_runs(args: Args) -> list:
         return [(run_args, saved)]
     if args.track or args.target_kl is not None:
         sys.exit("--track and --target-kl take one seed; give --resume the folder of one run")
+    # The defaults of the flags are the first folder's
     first_args = load_checkpoint(folders[0])["args"]
+    if args.seed != first_args["seed"]:
+        sys.exit(f"--seed {args.seed}: leave it out; each of the folders has a seed")
+    may_differ = ["seed", "resume", "runs_dir"]
+    new_total = args.total_timesteps != first_args["total_timesteps"]
+    if new_total:
+        may_differ.append("total_timesteps")
     found = {}
     for folder in folders:
         saved = load_checkpoint(folder)
         seed = saved["args"]["seed"]
-        if saved["global_step"] >= args.total_timesteps:
+        total = args.total_timesteps if new_total else saved["args"]["total_timesteps"]
+        if saved["global_step"] >= total:
             print(f"{folder} has ended and stays as it is", file=sys.stderr)
             continue
         if seed in found:
             sys.exit(f"--resume {args.resume}: two folders have seed {seed}; narrow the pattern")
         for name, value in saved["args"].items():
-            may_differ = name in ("seed", "resume", "runs_dir", "total_timesteps")
             first = first_args[name]
-            if value != first and not may_differ:
+            if value != first and name not in may_differ:
                 wrong = f"{name} is {first} in {folders[0]}, but {value} in {folder}"
                 sys.exit(f"--resume {args.resume}: {wrong}; narrow the pattern")
         run_args = replace(args, seed=seed, resume=folder)
         check_resume(run_args, saved)
         found[seed] = (run_args, saved)
     if not found:
-        sys.exit(f"--resume {args.resume}: all have ended; raise --total-timesteps to continue")
+        way_out = f"raise --total-timesteps above {args.total_timesteps} to continue"
+        sys.exit(f"--resume {args.resume}: all have ended; {way_out}")
     return list(found.values())
 
 
@@ -1165,7 +1178,8 @@ def train(args: Args, signals=()) -> dict:
     device = choose_device(args)
     torch.set_num_threads(args.torch_threads)
     found = find_runs(args)
-    seed_everything(found[0][0].seed)
+    first_args, _ = found[0]
+    seed_everything(first_args.seed)  # for environments that draw from it; runs have generators
     env_seeds = []
     for run_args, saved in found:
         global_step = saved.get("global_step", 0)
@@ -1212,7 +1226,8 @@ def train(args: Args, signals=()) -> dict:
             obs[t] = torch.from_numpy(next_obs).view_as(obs[t])
             with torch.inference_mode():
                 x = agents.normalize(obs[t])
-                # Actions would be NaN with a NaN or an infinity; check_finite() reports them below
+                # An action that is NaN might be an error in the environment, and end all seeds
+                # before check_finite() says below which one it is
                 x = x.nan_to_num(nan=0, posinf=0, neginf=0)
                 actions[t], logprobs[t], _ = agents.get_action(x)
             valid = ~done  # the step after the end of an episode only resets
@@ -1251,10 +1266,11 @@ def train(args: Args, signals=()) -> dict:
         x = agents.normalize(obs)
         with torch.no_grad():
             # In NEXT_STEP mode obs[t + 1] is the true next state, also where an episode ends
-            # A batched product has the seeds first: (K, (T + 1) * N)
+            # SeedsLinear takes (K, n, ...), here with n = (T + 1) * N
             values = agents.get_value(by_seed(x))
             values = values.view(len(runs), -1, args.num_envs).transpose(0, 1)  # (T + 1, K, N)
             advantages = gae(b_rewards, values, b_terminateds, b_dones, args.gamma, args.gae_lambda)
+            advantages = advantages.clone()  # with --compile the next CUDA graph overwrites them
         targets = advantages + values[:-1]
 
         # Update: (T, K, N, ...) -> (K, T * N, ...)
@@ -1275,7 +1291,7 @@ def train(args: Args, signals=()) -> dict:
 
         # Log, evaluate and save the runs one after the other
         seconds = time.perf_counter() - iteration_started
-        all_saved_step = min(run.saved_step for run in runs)
+        previous_saved_step = min(run.saved_step for run in runs)
         interrupted = bool(signals)
         for k, run in enumerate(runs):
             if run.finished:  # it only waits for the others
@@ -1301,9 +1317,10 @@ def train(args: Args, signals=()) -> dict:
             sps = sum(speed(run) for run in runs)  # of those that wait, what it was
             bar.postfix = f"return {np.mean(recent_returns):.1f}, SPS {sps:.0f}"
         bar.update(min(slowest, args.total_timesteps) - bar.n)
-        previous_step = all_saved_step
         all_saved_step = min(run.saved_step for run in runs)
-        if bar.disable and all_saved_step > previous_step:  # no terminal: print a line instead
+        if (
+            bar.disable and all_saved_step > previous_saved_step
+        ):  # no terminal: print a line instead
             print(f"step {slowest}/{args.total_timesteps}, {bar.postfix}", flush=True)
         bar.set_description_str(f"checkpoint {all_saved_step} ")
         if interrupted:

@@ -92,10 +92,10 @@ class Args:
     buffer_size: int = 1_000_000  # steps in the replay buffer
     gamma: float = 0.99  # discount factor
     tau: float = 0.005  # soft-update coefficient of the target critics
-    target_network_frequency: int = 1  # updates of the critics between those of the target critics
+    target_network_frequency: int = 1  # updates of the critics per update of the target critics
     batch_size: int = 256  # transitions per update
     learning_starts: int = 5_000  # random steps before the first update
-    updates_per_step: float = 1.0  # critic updates per step of one environment
+    updates_per_step: float = 1.0  # critic updates per environment step
     policy_frequency: int = 1  # updates of the critics per update of the policy
     autotune: bool = True  # learn the temperature, beginning with 1
     alpha: float = 0.2  # the temperature under --no-autotune
@@ -119,8 +119,8 @@ class Args:
                 raise ValueError(f"{flag} must be at most 1")
         learning_starts = f"--learning-starts {self.learning_starts}"
         # The replay buffer holds rows, each with a step of every environment. Of four rows, the
-        # newest has no next observation yet, nor has the last one before a resume, and one can be
-        # an autoreset step (see make_envs). So there is always one to sample.
+        # newest has no next observation yet, nor has the last one before a resume. Two autoreset
+        # steps (see make_envs) never follow each other. So there is always one to sample.
         if self.learning_starts < 4 * self.num_envs:
             least = f"{4 * self.num_envs} (4 x --num-envs {self.num_envs})"
             raise ValueError(f"{learning_starts} must be at least {least}")
@@ -346,8 +346,8 @@ class Replay:
         redraw = np.ones(size, bool)
         while redraw.any():
             num_draws = redraw.sum()
-            # The newest row is never drawn: its next observation has not been added yet. Several
-            # steps in a row (n-step targets) must end at it, too: the rows after it are the oldest.
+            # The newest row is never drawn: its next observation has not been added yet. If you
+            # add n-step targets, end them at it, too: the rows after it are the oldest.
             row[redraw] = (oldest + np.random.randint(filled - 1, size=num_draws)) % rows
             env[redraw] = np.random.randint(num_envs, size=num_draws)
             redraw = ~self.valid[row, env]
@@ -395,7 +395,7 @@ def td_target(reward, terminal, next_value, gamma: float):
 
 
 def critic_loss(agent: Agent, target_agent, args: Args, obs, next_obs, action, reward, terminal):
-    """Loss of both critics for a minibatch of tensors (n, ...), and its metrics by name."""
+    """Loss of the critics for a minibatch of tensors (n, ...), and its metrics by name."""
     with torch.no_grad():  # eq. 3 and 5, with the smaller of the two target critics' values
         next_action, next_logprob = agent.get_action(next_obs)
         next_value = target_agent.get_values(next_obs, next_action).amin(0)
@@ -1009,14 +1009,14 @@ def train(args: Args, signals=()) -> dict:
         "policy": torch.optim.Adam(policy_parameters, lr=args.policy_lr, fused=True),
         "critics": torch.optim.Adam(agent.critics.parameters(), lr=args.q_lr, fused=True),
     }
-    target_agent = copy.deepcopy(agent)
+    target_agent = copy.deepcopy(agent)  # of it, only the critics are used and updated
     rows = args.buffer_size // args.num_envs
     replay = Replay(rows, args.num_envs, obs.shape[1], agent.action_dim, device)
     num_updates = 0  # so far
     updates_due = 0.0
     if args.resume:
         load_weights(agent, saved["agent"], args.resume)
-        if not args.autotune:
+        if not args.autotune:  # --alpha replaces the saved temperature
             agent.log_alpha.data.fill_(math.log(args.alpha))
         target_agent.load_state_dict(saved["target_agent"])
         for name, optimizer in optimizers.items():  # the hyperparameters come from the flags
@@ -1030,8 +1030,8 @@ def train(args: Args, signals=()) -> dict:
     run_dir, record, writer = open_run(args, device, precision, global_step)
 
     eval_frequency = args.eval_frequency or args.total_timesteps
-    # In steps. Scalars and checkpoints are written at the end of an iteration
-    longest_iteration = min(1000, args.checkpoint_frequency)
+    # Scalars and checkpoints are written at the end of an iteration
+    longest_iteration = min(1000, args.checkpoint_frequency)  # in steps
     done = np.zeros(args.num_envs, bool)
     timings = []  # (steps, seconds) of each iteration with updates
     saved_step = global_step
@@ -1068,7 +1068,8 @@ def train(args: Args, signals=()) -> dict:
             global_step += int(valid.sum())
 
             # Update, after the random steps and, in a resumed run, after the buffer is filled again
-            if min(global_step, replay.count * args.num_envs) >= args.learning_starts:
+            stored_steps = replay.count * args.num_envs  # in a resumed run fewer than global_step
+            if min(global_step, stored_steps) >= args.learning_starts:
                 updates_due += int(valid.sum()) * args.updates_per_step
             while updates_due >= 1:
                 updates_due -= 1

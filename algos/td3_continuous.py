@@ -5,7 +5,8 @@
 TD3: Fujimoto et al. 2018, arXiv:1802.09477. The policy is deterministic and follows the critic's
 gradient with respect to the action, as in DDPG. The paper's three changes to DDPG:
 1. Two critics are trained, and the smaller of their target values counts (section 4.2).
-2. The policy is updated less often than the critics (section 5.2).
+2. Policy and target networks are updated less often than the critics (section 5.2). The paper's d
+   is --policy-frequency and --target-network-frequency: give both the same value.
 3. The critics' targets use the target policy's action plus clipped noise (section 5.3).
 This file is sac_continuous.py with the changes tagged "TD3:". What differs from the paper:
 1. Networks, batch size and learning rates are those of the authors' later code (paper: 400 and 300
@@ -14,7 +15,8 @@ This file is sac_continuous.py with the changes tagged "TD3:". What differs from
 3. The environments' actions are scaled to [-1, 1], where policy, critics and noise see them.
 4. Several environments can step at once. --updates-per-step counts the steps of all of them.
 5. Truncation is not termination: a truncated episode bootstraps from its last observation.
-6. A resumed run starts with an empty replay buffer, unless --save-replay has stored it.
+6. The first 5,000 steps are random (paper: 1,000 or 10,000, by task).
+7. A resumed run starts with an empty replay buffer, unless --save-replay has stored it.
 """
 
 import argparse
@@ -93,10 +95,10 @@ class Args:
     buffer_size: int = 1_000_000  # steps in the replay buffer
     gamma: float = 0.99  # discount factor
     tau: float = 0.005  # soft-update coefficient of the target networks
-    target_network_frequency: int = 2  # TD3: updates of the critics between those of the targets
+    target_network_frequency: int = 2  # TD3: updates of the critics per update of the targets
     batch_size: int = 256  # transitions per update
     learning_starts: int = 5_000  # random steps before the first update
-    updates_per_step: float = 1.0  # critic updates per step of one environment
+    updates_per_step: float = 1.0  # critic updates per environment step
     policy_frequency: int = 2  # TD3: updates of the critics per update of the policy
     exploration_noise: float = 0.1  # TD3: standard deviation of the noise on training's actions
     policy_noise: float = 0.2  # TD3: standard deviation of the noise on the target policy's actions
@@ -122,8 +124,8 @@ class Args:
                 raise ValueError(f"{flag} must be at most 1")
         learning_starts = f"--learning-starts {self.learning_starts}"
         # The replay buffer holds rows, each with a step of every environment. Of four rows, the
-        # newest has no next observation yet, nor has the last one before a resume, and one can be
-        # an autoreset step (see make_envs). So there is always one to sample.
+        # newest has no next observation yet, nor has the last one before a resume. Two autoreset
+        # steps (see make_envs) never follow each other. So there is always one to sample.
         if self.learning_starts < 4 * self.num_envs:
             least = f"{4 * self.num_envs} (4 x --num-envs {self.num_envs})"
             raise ValueError(f"{learning_starts} must be at least {least}")
@@ -282,8 +284,8 @@ class Agent(nn.Module):
 
     def get_action(self, obs):
         """obs (n, obs_dim) -> action with exploration noise (n, action_dim)."""
-        action = self.get_mean_action(obs)  # TD3: with Gaussian noise
-        noise = self.args.exploration_noise * torch.randn_like(action)
+        action = self.get_mean_action(obs)
+        noise = self.args.exploration_noise * torch.randn_like(action)  # TD3: it is Gaussian
         return (action + noise).clamp(-1, 1)
 
     def get_mean_action(self, obs):
@@ -339,8 +341,8 @@ class Replay:
         redraw = np.ones(size, bool)
         while redraw.any():
             num_draws = redraw.sum()
-            # The newest row is never drawn: its next observation has not been added yet. Several
-            # steps in a row (n-step targets) must end at it, too: the rows after it are the oldest.
+            # The newest row is never drawn: its next observation has not been added yet. If you
+            # add n-step targets, end them at it, too: the rows after it are the oldest.
             row[redraw] = (oldest + np.random.randint(filled - 1, size=num_draws)) % rows
             env[redraw] = np.random.randint(num_envs, size=num_draws)
             redraw = ~self.valid[row, env]
@@ -388,7 +390,7 @@ def td_target(reward, terminal, next_value, gamma: float):
 
 
 def critic_loss(agent: Agent, target_agent, args: Args, obs, next_obs, action, reward, terminal):
-    """Loss of both critics for a minibatch of tensors (n, ...), and its metrics by name."""
+    """Loss of the critics for a minibatch of tensors (n, ...), and its metrics by name."""
     with torch.no_grad():  # TD3: algorithm 1, with clipped noise on the target policy's action
         next_action = target_agent.get_mean_action(next_obs)
         noise = args.policy_noise * torch.randn_like(next_action)
@@ -410,8 +412,8 @@ def critic_loss(agent: Agent, target_agent, args: Args, obs, next_obs, action, r
 
 def policy_loss(agent: Agent, args: Args, obs):
     """Loss of the policy for observations (n, obs_dim), and its metrics by name."""
-    action = agent.get_mean_action(obs)  # TD3: the value of its actions, by the first critic
-    loss = -agent.get_values(obs, action)[0].mean()
+    action = agent.get_mean_action(obs)
+    loss = -agent.get_values(obs, action)[0].mean()  # TD3: a critic's value of its actions
     metrics = {
         "losses/actor_loss": loss,  # TD3: of the policy alone
     }
@@ -993,13 +995,14 @@ def train(args: Args, signals=()) -> dict:
         "policy": torch.optim.Adam(policy_parameters, lr=args.policy_lr, fused=True),
         "critics": torch.optim.Adam(agent.critics.parameters(), lr=args.q_lr, fused=True),
     }
-    target_agent = copy.deepcopy(agent)
+    target_agent = copy.deepcopy(agent)  # TD3: all of it is used
     rows = args.buffer_size // args.num_envs
     replay = Replay(rows, args.num_envs, obs.shape[1], agent.action_dim, device)
     num_updates = 0  # so far
     updates_due = 0.0
     if args.resume:
-        load_weights(agent, saved["agent"], args.resume)  # TD3: there is no temperature
+        load_weights(agent, saved["agent"], args.resume)
+        # TD3: there is no temperature
         target_agent.load_state_dict(saved["target_agent"])
         for name, optimizer in optimizers.items():  # the hyperparameters come from the flags
             moments = saved["optimizers"][name]["state"]
@@ -1012,8 +1015,8 @@ def train(args: Args, signals=()) -> dict:
     run_dir, record, writer = open_run(args, device, precision, global_step)
 
     eval_frequency = args.eval_frequency or args.total_timesteps
-    # In steps. Scalars and checkpoints are written at the end of an iteration
-    longest_iteration = min(1000, args.checkpoint_frequency)
+    # Scalars and checkpoints are written at the end of an iteration
+    longest_iteration = min(1000, args.checkpoint_frequency)  # in steps
     done = np.zeros(args.num_envs, bool)
     timings = []  # (steps, seconds) of each iteration with updates
     saved_step = global_step
@@ -1050,7 +1053,8 @@ def train(args: Args, signals=()) -> dict:
             global_step += int(valid.sum())
 
             # Update, after the random steps and, in a resumed run, after the buffer is filled again
-            if min(global_step, replay.count * args.num_envs) >= args.learning_starts:
+            stored_steps = replay.count * args.num_envs  # in a resumed run fewer than global_step
+            if min(global_step, stored_steps) >= args.learning_starts:
                 updates_due += int(valid.sum()) * args.updates_per_step
             while updates_due >= 1:
                 updates_due -= 1

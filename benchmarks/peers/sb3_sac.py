@@ -1,19 +1,22 @@
-"""SAC, TD3 or DDPG of stable-baselines3 with the settings of our file, as a run folder like ours.
+"""SAC, TD3 or DDPG of stable-baselines3 or SBX with the settings of our file, as a run folder like ours.
 
 python benchmarks/peers/sb3_sac.py --env-id HalfCheetah-v5
 python benchmarks/peers/sb3_sac.py --algo TD3 --exp-name sb3_td3 --env-id HalfCheetah-v5
+python benchmarks/peers/sb3_sac.py --library sbx --exp-name sbx_sac   # needs: pip install sbx-rl
 """
 
+import importlib.util
 from dataclasses import asdict, dataclass
 from typing import Literal
 
 import tyro
-from plainrl_tools.common import ROOT, check_env, load
+from plainrl_tools.common import ROOT, check, check_env, load
 
 
 @dataclass
 class Args:
-    algo: Literal["SAC", "TD3", "DDPG"] = "SAC"  # class of stable-baselines3
+    algo: Literal["SAC", "TD3", "DDPG"] = "SAC"  # class of the library
+    library: Literal["sb3", "sbx"] = "sb3"  # sbx: its JAX twin
     exp_name: str = "sb3_sac"  # name of this experiment, part of the run folder's name
     env_id: str = "HalfCheetah-v5"  # a Gymnasium id with Box observations and actions
     seed: int = 1  # seeds Python, NumPy, PyTorch and every environment
@@ -25,7 +28,7 @@ class Args:
 
 
 def settings_of(flags: dict, algo: str) -> dict:
-    """Our flags as keywords of stable-baselines3, which has one learning rate for all networks."""
+    """Our flags as keywords of the library, which has one learning rate for all networks."""
     settings = {
         "n_envs": flags["num_envs"],
         "learning_rate": flags["q_lr"],
@@ -40,7 +43,6 @@ def settings_of(flags: dict, algo: str) -> dict:
     }
     if algo == "SAC":
         settings["ent_coef"] = "auto" if flags["autotune"] else flags["alpha"]
-        settings["target_update_interval"] = flags["target_network_frequency"]
     if algo == "TD3":
         settings["policy_delay"] = flags["policy_frequency"]
         settings["target_policy_noise"] = flags["policy_noise"]
@@ -53,6 +55,8 @@ def train(args: Args) -> dict:
     from sb3_ppo import train_on
     from stable_baselines3.common.noise import NormalActionNoise
 
+    found = args.library == "sb3" or importlib.util.find_spec("sbx")
+    check(found, "--library sbx needs a package: pip install sbx-rl")
     file = ROOT / "algos" / f"{args.algo.lower()}_continuous.py"
     flags = asdict(load(file).Args())
     if args.learning_starts is not None:
@@ -62,7 +66,8 @@ def train(args: Args) -> dict:
         shape = check_env(args.env_id).shape
         scale = flags["exploration_noise"] * np.ones(shape)
         settings["action_noise"] = NormalActionNoise(np.zeros(shape), scale)
-    return train_on(args, args.algo, settings, "stable_baselines3")
+    library = "sbx" if args.library == "sbx" else "stable_baselines3"
+    return train_on(args, args.algo, settings, library)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import json
 from functools import partial
+from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
@@ -147,6 +148,36 @@ def test_adam(name, largest_norm):
         torch.testing.assert_close(together.first[k], one.first, rtol=1e-9, atol=1e-9)
         torch.testing.assert_close(together.second[k], one.second, rtol=1e-9, atol=1e-9)
     assert torch.equal(together.first[2], first[2])  # the rate is 0
+    before = together.first.detach().clone()
+    not_a_number = torch.tensor([1.0, 1.0, float("nan")], dtype=torch.float64)
+    scale = not_a_number[:, None, None]
+    both = (scale * together.first**2).sum() + (scale * together.second**4).sum()
+    optimizer.step(both, rates, largest_norm)
+    assert torch.equal(together.first[2], first[2])
+    assert not torch.equal(together.first[1], before[1]) and together.first.isfinite().all()
+
+
+def test_normalised_advantages_do_not_mix(name):
+    """Would break: a mean or a standard deviation over the samples of all seeds."""
+    algo = load(name)
+    args = algo.Args(norm_adv=True, clip_vloss=True, ent_coef=0.01)
+    space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    gradients = []
+    for change in (0, 100):
+        torch.manual_seed(1)
+        runs = []
+        for seed in (1, 2):
+            generator = torch.Generator().manual_seed(seed)
+            runs.append(SimpleNamespace(agent=algo.Agent(3, space, args), generator=generator))
+        agents = algo.Agents(runs)
+        x, action = torch.randn(2, 8, 3), torch.randn(2, 8, 2)
+        logprob, advantage, target, value = torch.randn(4, 2, 8)
+        advantage[0] += change * torch.arange(8)
+        loss, _ = algo.ppo_loss(agents, args, x, action, logprob, advantage, target, value)
+        found = torch.autograd.grad(loss, list(agents.parameters()))
+        gradients.append([gradient[1] for gradient in found])
+    for one, two in zip(*gradients):
+        assert torch.equal(one, two)
 
 
 def test_flags_of_one_seed(name):
@@ -192,15 +223,25 @@ def test_patterns_that_do_not_fit(name, tmp_path, capsys):
     pattern = f"{tmp_path}/runs/*"
     algo.train(tiny(algo, tmp_path, seed=1, **flags))
     algo.train(tiny(algo, tmp_path, seed=2, **flags))
-    with pytest.raises(SystemExit, match="all have ended; raise --total-timesteps"):
+    with pytest.raises(SystemExit, match="all have ended; raise --total-timesteps above 140"):
         algo.train(tiny(algo, tmp_path, **flags | {"resume": pattern}))
     longer = flags | {"total_timesteps": 200}
     runs = folders(tmp_path)
     only_first = f"{tmp_path}/runs/*__1__*"  # a pattern that matches one folder
     algo.train(tiny(algo, tmp_path, **longer | {"resume": only_first}))
     assert read_checkpoint(runs[1])["global_step"] >= 200
+    only_second = f"{tmp_path}/runs/*__2__*"
+    for total in (300, 200):
+        flags_of_second = flags | {"seed": 2, "total_timesteps": total, "resume": only_second}
+        with pytest.raises(SystemExit):
+            algo.train(tiny(algo, tmp_path, **flags_of_second), signals=[15])
+        if total == 300:
+            with pytest.raises(SystemExit, match="total_timesteps is 200 .*, but 300 in"):
+                algo.train(tiny(algo, tmp_path, **longer | {"resume": pattern}))
     before = (runs[1] / "checkpoint.pt").read_bytes()
     capsys.readouterr()
+    with pytest.raises(SystemExit, match="--seed 7: leave it out"):
+        algo.train(tiny(algo, tmp_path, seed=7, **longer | {"resume": pattern}))
     algo.train(tiny(algo, tmp_path, **longer | {"resume": pattern}))
     assert f"{runs[1]} has ended" in capsys.readouterr().err
     assert (runs[1] / "checkpoint.pt").read_bytes() == before

@@ -11,8 +11,9 @@ import subprocess
 import sys
 import warnings
 
+import numpy as np
 import pytest
-from conftest import ROOT, scalars
+from conftest import ALGOS, ROOT, load, scalars
 
 PAGE = (ROOT / "docs/tutorials/your-environment.md").read_text()
 MODULE, CHECK, CONSTANTS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -112,6 +113,33 @@ def test_number_of_your_own(folder):
     (path,) = folder.glob("runs/*")
     logged = [value for _, value in scalars(path)["charts/at_rest"]]
     assert logged and all(0 <= value <= 1 for value in logged)
+
+
+def test_n_step_returns(tmp_path):
+    """Would break: sums that cross an episode's end or the newest row, and powers of gamma that do not fit them."""
+    page = (ROOT / "docs/algorithms/dqn.md").read_text()
+    text = apply(re.findall(r"```diff\n(.*?)```", page, re.DOTALL), (ALGOS / "dqn.py").read_text())
+    (tmp_path / "n_step.py").write_text(text)
+    module = load(str(tmp_path / "n_step"))
+    rows, gamma = 20, 0.5
+    replay = module.Replay(rows, num_envs=1, obs_dim=1)
+    ends, terminals = {24, 30, 33}, {24, 33}  # episodes; the step after an end only resets
+    for step in range(36):  # the ring holds the steps from 16 on
+        numbers = [np.array([value]) for value in (0, step**2, step in terminals)]
+        replay.add(np.array([[step]]), *numbers, np.array([step - 1 not in ends]))
+    batch = replay.sample(1000, gamma)
+    seen = set()
+    for obs, next_obs, reward, terminal, discount in zip(
+        *(batch[name] for name in ("obs", "next_obs", "reward", "terminal", "discount"))
+    ):
+        step = int(obs)
+        seen.add(step)
+        last = min([step + 2, 34, *(end for end in ends if end >= step)])
+        assert int(next_obs) == last + 1
+        assert reward == sum(gamma ** (k - step) * k**2 for k in range(step, last + 1))
+        assert discount == gamma ** (last + 1 - step)
+        assert terminal == (last in terminals)
+    assert seen == set(range(16, 35)) - {end + 1 for end in ends}
 
 
 def test_no_time_limit(folder):
