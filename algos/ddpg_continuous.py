@@ -264,8 +264,9 @@ class Agent(nn.Module):
         self.register_buffer("action_high", torch.from_numpy(action_space.high).float())
 
     def compute(self, network: nn.Sequential, x):
-        """The output of actor or critics in float32; their hidden layers may be in bfloat16."""
-        *hidden_layers, last_layer = network
+        """The output of actor or critics; only layers between the first and last may use bfloat16."""
+        first_layer, *hidden_layers, last_layer = network
+        x = first_layer(x)  # inputs rounded to bfloat16 would switch some of the ReLUs
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self.bfloat16):
             for layer in hidden_layers:
                 x = layer(x)
@@ -939,6 +940,13 @@ def choose_device(args: Args) -> str:
     return device
 
 
+def warn_of_rounding(args: Args, obs, precision: str):
+    largest = np.abs(obs).max()
+    if precision == "bfloat16" and largest > 256:
+        rounded = f"observations near {largest:.3g} lose small differences in bfloat16"
+        print(f"--env-id {args.env_id}: {rounded}; use --precision float32", file=sys.stderr)
+
+
 def choose_precision(args: Args, device: str) -> str:
     """Precision of the hidden layers; auto is bfloat16 where the hardware has it natively."""
     native = False
@@ -981,13 +989,15 @@ def train(args: Args, signals=()) -> dict:
     # Environment i gets the seed env_seed + i. The factor keeps runs with neighbouring --seed apart.
     env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30, to have seeds of their own
     envs, obs, eval_backend = open_envs(args, env_seed, global_step)
+    warn_of_rounding(args, obs, precision)
     agent = Agent(obs.shape[1], envs.single_action_space, args, precision).to(device)
     policy_parameters = agent.actor.parameters()  # TD3: there is no temperature
     optimizers = {
         "policy": torch.optim.Adam(policy_parameters, lr=args.policy_lr, fused=True),
         "critics": torch.optim.Adam(agent.critics.parameters(), lr=args.q_lr, fused=True),
     }
-    target_agent = copy.deepcopy(agent)  # TD3: all of it is used
+    # TD3: all of the target agent is used
+    target_agent = copy.deepcopy(agent)
     rows = args.buffer_size // args.num_envs
     replay = Replay(rows, args.num_envs, obs.shape[1], agent.action_dim, device)
     num_updates = 0  # so far

@@ -9,7 +9,8 @@ SAC: Haarnoja et al. 2018, arXiv:1812.05905. The policy maximises the return and
 Two critics estimate this sum, without the entropy of the first action, from transitions of a replay
 buffer. The policy follows their gradient with respect to the action. The temperature is adjusted
 until the policy's entropy is -action_dim, the paper's target. What differs:
-1. --precision auto computes the hidden layers in bfloat16 where the processor does so natively.
+1. --precision auto computes the layers between the first and the last in bfloat16 where the
+   processor does so natively.
 2. The environments' actions are scaled to [-1, 1], where policy, critics and entropy see them.
 3. Several environments can step at once. --updates-per-step counts the steps of all of them.
 4. Truncation is not termination: a truncated episode bootstraps from its last observation.
@@ -265,8 +266,9 @@ class Agent(nn.Module):
         self.register_buffer("action_high", torch.from_numpy(action_space.high).float())
 
     def compute(self, network: nn.Sequential, x):
-        """The output of actor or critics in float32; their hidden layers may be in bfloat16."""
-        *hidden_layers, last_layer = network
+        """The output of actor or critics; only layers between the first and last may use bfloat16."""
+        first_layer, *hidden_layers, last_layer = network
+        x = first_layer(x)  # inputs rounded to bfloat16 would switch some of the ReLUs
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self.bfloat16):
             for layer in hidden_layers:
                 x = layer(x)
@@ -961,6 +963,13 @@ def choose_device(args: Args) -> str:
     return device
 
 
+def warn_of_rounding(args: Args, obs, precision: str):
+    largest = np.abs(obs).max()
+    if precision == "bfloat16" and largest > 256:
+        rounded = f"observations near {largest:.3g} lose small differences in bfloat16"
+        print(f"--env-id {args.env_id}: {rounded}; use --precision float32", file=sys.stderr)
+
+
 def choose_precision(args: Args, device: str) -> str:
     """Precision of the hidden layers; auto is bfloat16 where the hardware has it natively."""
     native = False
@@ -1003,20 +1012,23 @@ def train(args: Args, signals=()) -> dict:
     # Environment i gets the seed env_seed + i. The factor keeps runs with neighbouring --seed apart.
     env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30, to have seeds of their own
     envs, obs, eval_backend = open_envs(args, env_seed, global_step)
+    warn_of_rounding(args, obs, precision)
     agent = Agent(obs.shape[1], envs.single_action_space, args, precision).to(device)
     policy_parameters = [*agent.actor.parameters(), agent.log_alpha]
     optimizers = {
         "policy": torch.optim.Adam(policy_parameters, lr=args.policy_lr, fused=True),
         "critics": torch.optim.Adam(agent.critics.parameters(), lr=args.q_lr, fused=True),
     }
-    target_agent = copy.deepcopy(agent)  # of it, only the critics are used and updated
+    # Only the critics of the target agent are used and updated
+    target_agent = copy.deepcopy(agent)
     rows = args.buffer_size // args.num_envs
     replay = Replay(rows, args.num_envs, obs.shape[1], agent.action_dim, device)
     num_updates = 0  # so far
     updates_due = 0.0
     if args.resume:
         load_weights(agent, saved["agent"], args.resume)
-        if not args.autotune:  # --alpha replaces the saved temperature
+        # --alpha replaces the saved temperature
+        if not args.autotune:
             agent.log_alpha.data.fill_(math.log(args.alpha))
         target_agent.load_state_dict(saved["target_agent"])
         for name, optimizer in optimizers.items():  # the hyperparameters come from the flags

@@ -55,7 +55,7 @@ FILES = {
     "ppo_continuous_lstm": Row("box", "ppo_continuous", "# LSTM:", 129),
     "trpo_continuous": Row("box"),
     "sac_continuous": Row("off-policy"),
-    "td3_continuous": Row("off-policy", "sac_continuous", "# TD3:", 80),
+    "td3_continuous": Row("off-policy", "sac_continuous", "# TD3:", 81),
     "ddpg_continuous": Row("off-policy", "td3_continuous", "# DDPG:", 21),
     "ppo": Row("discrete"),
     "ppo_lstm": Row("discrete", "ppo", "# LSTM:", 129),

@@ -1,6 +1,7 @@
 """SAC, TD3 and DDPG: each formula by hand, and one update against stable-baselines3."""
 
 import math
+from functools import partial
 from types import SimpleNamespace
 
 import gymnasium as gym
@@ -466,6 +467,28 @@ def test_actions_are_within_their_bounds(off):
         assert np.allclose(action, bound, rtol=1e-5, atol=1e-5)
     (middle,) = agent.to_env(torch.zeros(1, 1000))
     assert np.allclose(middle, (space.low + space.high) / 2, rtol=1e-5, atol=1e-5)
+
+
+def test_bfloat16_is_between_the_first_and_the_last_layer(off):
+    """Would break: inputs and outputs that are rounded to bfloat16, or products that are not computed in it."""
+    agent = off.Agent(OBS_DIM, toy_envs.box(ACTION_DIM, 1.0), off.Args(), "bfloat16")
+    for network in (agent.actor, agent.critics):
+        types = []
+        for layer in network[::2]:
+            layer.register_forward_hook(lambda layer, x, y: types.append(y.dtype))
+        x = torch.zeros(agent.num_critics, 4, network[0].weight.shape[1])
+        agent.compute(network, x if network is agent.critics else torch.zeros(4, OBS_DIM))
+        assert types == [torch.float32, torch.bfloat16, torch.float32]
+
+
+@pytest.mark.parametrize(("precision", "said"), [("bfloat16", True), ("float32", False)])
+def test_large_observations_in_bfloat16(off, precision, said, tmp_path, capsys):
+    """Would break: an environment whose observations change by less than bfloat16 can tell, without a word."""
+    func = partial(np.add, 1000, dtype=np.float32)
+    off.WRAPPERS = (partial(gym.wrappers.TransformObservation, func=func, observation_space=None),)
+    off.train(tiny(off, tmp_path, env_id="Pendulum-v1", precision=precision))
+    line = "observations near 1e+03 lose small differences in bfloat16; use --precision float32"
+    assert (line in capsys.readouterr().err) == said
 
 
 def test_metrics_outlive_the_next_call(off):
