@@ -475,7 +475,7 @@ def test_bfloat16_is_between_the_first_and_the_last_layer(off):
     for network in (agent.actor, agent.critics):
         types = []
         for layer in network[::2]:
-            layer.register_forward_hook(lambda layer, x, y: types.append(y.dtype))
+            layer.register_forward_hook(lambda layer, x, y, types=types: types.append(y.dtype))
         x = torch.zeros(agent.num_critics, 4, network[0].weight.shape[1])
         agent.compute(network, x if network is agent.critics else torch.zeros(4, OBS_DIM))
         assert types == [torch.float32, torch.bfloat16, torch.float32]
