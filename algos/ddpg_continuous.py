@@ -793,7 +793,7 @@ def open_envs(args: Args, env_seed: int, global_step: int):
             way_out = "add gym.wrappers.FlattenObservation to WRAPPERS"
             sys.exit(f"--env-id {args.env_id}: {wrong}; {way_out}")
         if space.dtype == np.uint8 and len(space.shape) > 1:
-            way_out = "use ppo_atari.py or ppo_pixels.py, which take Discrete actions"
+            way_out = "use ppo_atari.py, ppo_pixels.py or (Box actions) ppo_pixels_continuous.py"
             sys.exit(f"--env-id {args.env_id}: {name} is an image; {way_out}")
     largest = np.abs(obs).max(initial=0)  # in float32, see flatten()
     if largest > 1e6:

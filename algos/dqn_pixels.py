@@ -656,7 +656,7 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         check_video(args)
     action_space = envs.single_action_space
     if not isinstance(action_space, gym.spaces.Discrete) or action_space.start != 0:
-        needed = "this file takes Discrete ones that start at 0"
+        needed = "this file takes Discrete ones from 0 on, ppo_pixels_continuous.py a Box"
         sys.exit(f"--env-id {args.env_id}: {action_space} actions; {needed}")
     _, frames, height, width = obs.shape
     if min(height, width) < 36:  # the convolutions would leave nothing

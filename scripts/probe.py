@@ -102,6 +102,8 @@ def open_subject(file: Path, seed: int, flags: tuple[str, ...] = ()) -> Subject:
         "files with a recurrent policy": hasattr(agent, "run_lstm"),
         "actions of several components": "get_masks" in names,
         "several seeds in one process": "Agents" in names,
+        "images that are shifted": "shift" in names,
+        "Box actions from images": hasattr(agent, "convolved") and "Normal" in names,
     }
     for kind, found in unknown.items():
         check(not found, f"could not check {file}: the probe does not know {kind} yet")

@@ -27,7 +27,7 @@ os.environ["PYTHONPATH"] = str(ROOT / "scripts")  # of this checkout, whatever i
 class Row(NamedTuple):
     """What the tests know of a file in algos/."""
 
-    kind: str  # box, off-policy (box, with a replay buffer), discrete, pixels or atari
+    kind: str  # box, off-policy (box, with a replay buffer), discrete, pixels, box-pixels or atari
     parent: str = ""  # of a variant, from which it differs only in hunks with its tag
     tag: str = ""
     most: int = 0  # changed lines of a variant
@@ -65,6 +65,9 @@ FILES = {
     "reinforce": Row("discrete"),
     "pqn": Row("discrete", own={"Agent", "update"}),
     "ppo_pixels": Row("pixels"),
+    "ppo_pixels_rad": Row("pixels", "ppo_pixels", "# RAD:", 25),
+    "ppo_pixels_drac": Row("pixels", "ppo_pixels", "# DrAC:", 34),
+    "ppo_pixels_continuous": Row("box-pixels", "ppo_pixels", "# Box:", 49),
     "dqn_pixels": Row("pixels"),
     "ppo_atari": Row("atari"),
     "a2c_atari": Row("atari"),
@@ -84,7 +87,7 @@ NAMES = of_kind("box")  # actions in a Box, without a replay buffer
 OFF_POLICY = of_kind("off-policy")
 CONTINUOUS = NAMES + OFF_POLICY  # actions in a Box
 CLASSIC = of_kind("discrete")
-PIXELS = of_kind("pixels")
+PIXELS = [name for name in of_kind("pixels") if not FILES[name].parent]
 ATARI = of_kind("atari")
 EVERY = list(FILES)
 RANKS = [name for name in EVERY if name.endswith("_ddp")]  # with one rank their parents
@@ -94,6 +97,7 @@ PQN = ["pqn", "pqn_atari"]  # Q-learning without a replay buffer
 C51 = ["c51", "c51_atari"]  # distributional Q-learning
 MULTI = ["ppo_multidiscrete"]  # several actions at once
 SEEDS = [name for name in EVERY if name.endswith("_seeds")]  # several runs at once (test_seeds.py)
+OTHER_PIXELS = [name for name in EVERY if name.startswith("ppo_pixels_")]  # variants
 VARIANTS = [name for name, row in FILES.items() if row.parent]
 PARENTS = [name for name in EVERY if name not in VARIANTS]
 # One file for each kind of training loop. What the others' train() shares with it is compared as text (test_files.py).
@@ -137,9 +141,8 @@ def toy(algo, name: str = "Counter") -> str:
     """The id of a toy environment as the file takes it; the Atari files play FakeAtari anyhow."""
     if algo.__name__ in ATARI:
         return "BreakoutNoFrameskip-v4"
-    kind = (
-        "" if algo.__name__ in CONTINUOUS else "Pixels" if algo.__name__ in PIXELS else "Discrete"
-    )
+    names = {"discrete": "Discrete", "pixels": "Pixels", "box-pixels": "BoxPixels"}
+    kind = names.get(FILES[algo.__name__].kind, "")
     return f"{name}{kind}-v0"
 
 

@@ -244,6 +244,10 @@ def in_pictures(name: str) -> gym.Env:
     return InPictures(WithChoices(TOYS[name]()))
 
 
+def in_box_pictures(name: str) -> gym.Env:
+    return InPictures(TOYS[name]())
+
+
 def shifted(pictures: bool) -> gym.Env:
     env = WithChoices(Counter(), start=5)
     return InPictures(env) if pictures else env
@@ -253,6 +257,7 @@ for name, make in TOYS.items():
     register(f"{name}-v0", make)
     register(f"{name}Discrete-v0", with_choices, name=name)
     register(f"{name}Pixels-v0", in_pictures, name=name)
+    register(f"{name}BoxPixels-v0", in_box_pictures, name=name)
 register("ShiftedDiscrete-v0", shifted, pictures=False)
 register("ShiftedPixels-v0", shifted, pictures=True)
 register("TinyPixels-v0", Still, shape=(1, 32, 32))

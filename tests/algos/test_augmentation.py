@@ -1,4 +1,5 @@
-"""Observations times a random number: ppo_rad.py acts and learns on them, ppo_drac.py must not mind them."""
+"""Observations times a random number: ppo_rad.py acts and learns on them, ppo_drac.py must not mind them. Images that
+are shifted: ppo_pixels_rad.py and ppo_pixels_drac.py."""
 
 import copy
 import math
@@ -7,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from conftest import load, read_checkpoint, run_folder, scalars, spy, tiny
+from conftest import equal, load, read_checkpoint, run_folder, scalars, spy, tiny
 
 SPACE = gym.spaces.Box(-1, 1, (2,), np.float32)
 BOTH = pytest.mark.parametrize("name", ["ppo_rad", "ppo_drac"])
@@ -200,3 +201,80 @@ def test_resumed_run_goes_on(drac, ones, monkeypatch, tmp_path):
     drac.train(drac.Args(**saved | {"resume": str(run), "total_timesteps": 100}))
     for name in ("actor_logstd", "actor_mean.0.weight", "critic.4.weight", "obs_rms.count"):
         assert torch.equal(starts[0][name], before[name])
+
+
+# ---- images
+
+SHIFTS = pytest.mark.parametrize("name", ["ppo_pixels_rad", "ppo_pixels_drac"])
+
+
+@SHIFTS
+def test_shift_by_hand(name):
+    """Would break: rows for columns, a shift for all frames or images, edges that wrap around."""
+    image = torch.arange(12, dtype=torch.uint8).view(3, 4)
+    obs = torch.stack([image, image + 100]).expand(2, 2, 3, 4)  # two observations of two frames
+    moved = load(name).shift(obs, torch.tensor([[1, -2], [-1, 1]]))
+    first = torch.tensor([[2, 3, 3, 3], [2, 3, 3, 3], [6, 7, 7, 7]], dtype=torch.uint8)
+    second = torch.tensor([[4, 4, 5, 6], [8, 8, 9, 10], [8, 8, 9, 10]], dtype=torch.uint8)
+    assert torch.equal(moved[0], torch.stack([first, first + 100]))
+    assert torch.equal(moved[1], torch.stack([second, second + 100]))
+
+
+@pytest.mark.parametrize(
+    ("name", "flags"),
+    [
+        ("ppo_pixels_rad", {"max_shift": 0}),
+        ("ppo_pixels_drac", {"aug_coef": 0.0}),
+    ],
+)
+def test_without_a_shift_it_is_ppo_bit_for_bit(tmp_path, name, flags):
+    """Would break: a number of PyTorch's generator that is drawn, a loss without its weight."""
+    agents = []
+    for file, own in (("ppo_pixels", {}), (name, flags)):
+        algo = load(file)
+        algo.train(tiny(algo, tmp_path / file, **own))
+        agents.append(read_checkpoint(run_folder(tmp_path / file))["agent"])
+    assert equal(*agents)
+
+
+def test_rad_learns_on_the_images_that_it_acted_on(tmp_path, monkeypatch):
+    """Would break: an update on other images than the rollout's, shifts that change within a rollout or never."""
+    algo = load("ppo_pixels_rad")
+    updates = []
+
+    def before_update(agent, optimizer, args, batch, *_):
+        with torch.no_grad():
+            _, logprob, _, value = agent.get_action_and_value(batch["obs"], batch["action"])
+        torch.testing.assert_close(logprob, batch["old_logprob"])
+        torch.testing.assert_close(value, batch["old_value"])
+        updates.append(batch["obs"])
+
+    spy(monkeypatch, algo, "update", before_update)
+    monkeypatch.setattr(algo, "shift", lambda obs, shifts: obs * 0 + 100 + shifts[0, 0])
+    algo.train(tiny(algo, tmp_path, max_shift=4))
+    values = [obs.unique().tolist() for obs in updates]
+    assert len(values) > 3 and all(len(value) == 1 for value in values)
+    assert len({value[0] for value in values}) > 1 and all(
+        96 <= value[0] <= 104 for value in values
+    )
+
+
+def test_drac_on_images_by_hand(monkeypatch):
+    """Would break: a KL the other way round, a missing part, a gradient into the side that is the target."""
+    algo = load("ppo_pixels_drac")
+    agent = algo.Agent((1, 36, 36), gym.spaces.Discrete(3), algo.Args(), "float32")
+    torch.nn.init.normal_(agent.actor.weight)
+    obs = torch.randint(256, (5, 1, 36, 36), dtype=torch.uint8)
+    monkeypatch.setattr(algo, "shift", lambda obs, shifts: 255 - obs)
+    loss = agent.get_aug_loss(obs)
+    plain, moved = agent.features(obs).detach(), agent.features(255 - obs)
+    target = agent.actor(plain).detach().log_softmax(-1)
+    kl = (target.exp() * (target - agent.actor(moved).log_softmax(-1))).sum(-1)
+    squares = (agent.critic(plain).detach() - agent.critic(moved))[:, 0] ** 2
+    expected = (kl + squares).mean()
+    torch.testing.assert_close(loss, expected)
+    weights = list(agent.parameters())
+    for one, other in zip(
+        *(torch.autograd.grad(x, weights, allow_unused=True) for x in (loss, expected))
+    ):
+        torch.testing.assert_close(one, other)

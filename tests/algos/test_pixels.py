@@ -5,7 +5,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from conftest import PIXELS, load
+from conftest import PIXELS, load, spy, tiny
 from test_atari_loss import by_hand
 from toy_envs import Still
 
@@ -107,3 +107,47 @@ def test_variants_of_the_study():
             total.append(paid_now)
             done = terminated or truncated
         assert total[0] == reward and max(total) == reward and terminated
+
+
+def test_box_actions(monkeypatch, tmp_path):
+    """ppo_pixels_continuous.py. Would break: actions beyond their bounds, an update on clipped ones, a log-probability
+    that is not the sum over dimensions, an evaluation with noise."""
+    algo = load("ppo_pixels_continuous")
+    low, high = np.array([-0.1, 0.0], np.float32), np.array([0.1, 0.3], np.float32)
+    agent = algo.Agent((1, 36, 36), gym.spaces.Box(low, high), algo.Args(init_std=0.5), "float32")
+    obs = torch.randint(256, (50, 1, 36, 36), dtype=torch.uint8)
+    action, logprob, entropy, value = agent.get_action_and_value(obs)
+    features = agent.features(obs)
+    policy = torch.distributions.Normal(agent.actor(features), torch.tensor([0.5, 0.5]))
+    torch.testing.assert_close(logprob, policy.log_prob(action).sum(1))
+    torch.testing.assert_close(entropy, policy.entropy().sum(1))
+    torch.testing.assert_close(value, agent.critic(features)[:, 0])
+    assert (action.abs() > 0.3).any()
+    assert np.array_equal(agent.to_env(action.detach()), action.detach().numpy().clip(low, high))
+    played = []
+    spy(monkeypatch, algo, "evaluate", lambda agent, envs, obs: played.append((agent, obs)))
+    to_env = algo.Agent.to_env
+    actions = []
+
+    def record(agent, action):
+        if played:
+            actions.append(action.clone())
+        return to_env(agent, action)
+
+    monkeypatch.setattr(algo.Agent, "to_env", record)
+    algo.train(tiny(algo, tmp_path))
+    ((agent, obs),) = played
+    with torch.inference_mode():
+        assert torch.equal(actions[0], agent.actor(agent.features(torch.from_numpy(obs))))
+
+
+def test_discrete_actions_are_refused(tmp_path):
+    """Would break: a refusal that does not name the file that takes them."""
+    for name, other in (
+        ("ppo_pixels_continuous", "ppo_pixels.py"),
+        ("ppo_pixels", "ppo_pixels_continuous.py"),
+    ):
+        algo = load(name)
+        env_id = "CounterPixels-v0" if "continuous" in name else "CounterBoxPixels-v0"
+        with pytest.raises(SystemExit, match=other):
+            algo.train(tiny(algo, tmp_path, env_id=env_id))

@@ -85,7 +85,7 @@ def test_images_into_a_network_for_vectors(name, tmp_path, registered):
     env_id = registered("Pictures-v0", Pictures)
     if name in CLASSIC:
         env_id = registered("PicturesDiscrete-v0", lambda: toy_envs.WithChoices(Pictures()))
-    words = ["image", "ppo_atari.py", "ppo_pixels.py", "Discrete actions"]
+    words = ["image", "ppo_atari.py", "ppo_pixels.py", "(Box actions) ppo_pixels_continuous.py"]
     refused(load(name), tmp_path, *words, env_id=env_id)
 
 

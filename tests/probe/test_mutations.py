@@ -8,11 +8,26 @@ from pathlib import Path
 
 import probe
 import pytest
-from conftest import C51, EVERY, FILES, LSTM, MULTI, OFF_POLICY, PQN, ROOT, SEEDS, faster, script
+from conftest import (
+    C51,
+    EVERY,
+    FILES,
+    LSTM,
+    MULTI,
+    OFF_POLICY,
+    OTHER_PIXELS,
+    PQN,
+    ROOT,
+    SEEDS,
+    faster,
+    script,
+)
 from plainrl_tools import edits
 from plainrl_tools.common import load
 
-UNKNOWN = OFF_POLICY + LSTM + PQN + C51 + MULTI + SEEDS  # the probe does not know these yet
+UNKNOWN = (
+    OFF_POLICY + LSTM + PQN + C51 + MULTI + SEEDS + OTHER_PIXELS
+)  # the probe does not know these yet
 PROBED = [name for name in EVERY if name not in UNKNOWN]
 MUTANTS = edits.read(edits.MUTANTS)
 pytestmark = pytest.mark.mutations

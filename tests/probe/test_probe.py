@@ -422,6 +422,8 @@ UNKNOWN = {
     **dict.fromkeys(LSTM, "files with a recurrent policy"),
     **dict.fromkeys(MULTI, "actions of several components"),
     **dict.fromkeys(SEEDS, "several seeds in one process"),
+    **dict.fromkeys(["ppo_pixels_rad", "ppo_pixels_drac"], "images that are shifted"),
+    "ppo_pixels_continuous": "Box actions from images",
 }
 
 
