@@ -94,6 +94,9 @@ PQN = ["pqn", "pqn_atari"]  # Q-learning without a replay buffer
 C51 = ["c51", "c51_atari"]  # distributional Q-learning
 MULTI = ["ppo_multidiscrete"]  # several actions at once
 SEEDS = [name for name in EVERY if name.endswith("_seeds")]  # several runs at once (test_seeds.py)
+APART = RANKS + RUNNERS  # they start processes; what they share with their parents is compared
+BOXES = [*[name for name in NAMES if name not in APART], *OFF_POLICY]
+VECTORS = [*BOXES, *CLASSIC]
 VARIANTS = [name for name, row in FILES.items() if row.parent]
 PARENTS = [name for name in EVERY if name not in VARIANTS]
 # One file for each kind of training loop. What the others' train() shares with it is compared as text (test_files.py).
