@@ -1,7 +1,6 @@
 """The tables of the studies: mistakes, ablations, RPO, trust regions, curiosity, augmentation."""
 
 from tables.sources import (
-    ROOT,
     comparisons_of,
     difference,
     number,
@@ -79,7 +78,7 @@ PITFALLS = [  # title, link, CSV file, experiments without and with the mistake,
     (
         "truncation treated as termination",
         "#truncation-is-treated-as-termination",
-        "rpo_study_defaults.csv",
+        "rpo_study.csv",
         ("ppo_continuous-defaults", "ppo_continuous-defaults-no-bootstrap-truncation"),
         "`gae-inputs`",
     ),
@@ -269,11 +268,10 @@ def ppo_updates(_) -> str:
 def rpo_returns() -> dict[str, list[float]]:
     """{experiment: evaluation returns on Pendulum-v1} of the RPO study. Of an experiment that two files have, the
     later file counts, as in benchmarks/studies/rpo/analyse.py."""
-    folder = ROOT / "benchmarks/studies/rpo/results"
     found = {}
-    for file in [folder / "rpo_paper.csv", *sorted(folder.glob("rpo_study*.csv"))]:
+    for file in ("rpo_paper.csv", "rpo_study.csv"):
         returns = {}
-        for row in read(f"results/{file.name}"):
+        for row in read(f"results/{file}"):
             if (row["env_id"], row["metric"]) == ("Pendulum-v1", "eval_return_mean"):
                 returns.setdefault(row["exp_name"], []).append(float(row["value"]))
         found |= returns
