@@ -1,5 +1,6 @@
 """Helpers shared by the tests: load an algorithm's file, run one as a user would, read what is left."""
 
+import functools
 import importlib.util
 import os
 import re
@@ -129,6 +130,28 @@ def load(name: str):
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+@functools.cache
+def text_of(name: str, function: str) -> str:
+    """A function of a file in algos/, as text."""
+    pattern = rf"^def {function}\(.*?(?=^(?:def|class|if) )"
+    found = re.search(pattern, script(name).read_text(), re.MULTILINE | re.DOTALL)
+    return found[0] if found else ""
+
+
+def one_of_each(names, *functions: str) -> list[str]:
+    """The first of these files with each version of these functions."""
+    first = {}
+    for name in names:
+        first.setdefault(tuple(text_of(name, function) for function in functions), name)
+    return list(first.values())
+
+
+def that_open(names) -> list[str]:
+    """One file for each version of what checks and makes the environments of a run."""
+    checks = ("check_env", "check_video", "check_wrappers", "hint_for", "choose_backend")
+    return one_of_each(names, "open_envs", "make_envs", "flatten", *checks)
 
 
 def no_noise(algo) -> dict:

@@ -19,6 +19,7 @@ from conftest import (
     VECTORS,
     every_of,
     load,
+    that_open,
     tiny,
     toy,
 )
@@ -36,7 +37,7 @@ class Integers(toy_envs.Counter):
     action_space = gym.spaces.Box(0, 3, (1,), np.int64)
 
 
-@pytest.mark.parametrize("name", BOXES)
+@pytest.mark.parametrize("name", that_open(BOXES))
 def test_integer_actions(name, tmp_path, registered):
     """Would break: an environment of integer actions that silently gets fractions."""
     registered("Integers-v0", Integers)
@@ -51,7 +52,7 @@ class Pictures(toy_envs.Counter):
         return np.zeros((84, 84), np.uint8)
 
 
-@pytest.mark.parametrize("name", VECTORS)
+@pytest.mark.parametrize("name", that_open(VECTORS))
 def test_images_into_a_network_for_vectors(name, tmp_path, registered):
     """Would break: hours of training on flattened frames, without a word."""
     env_id = registered("Pictures-v0", Pictures)
@@ -61,7 +62,7 @@ def test_images_into_a_network_for_vectors(name, tmp_path, registered):
     refused(load(name), tmp_path, *words, env_id=env_id)
 
 
-@pytest.mark.parametrize("name", VECTORS)
+@pytest.mark.parametrize("name", that_open(VECTORS))
 def test_ids_that_cannot_be_made(name, tmp_path):
     """Would break: "have you installed ALE?" where it is, and a module that is not found without a way out."""
     algo = load(name)
@@ -80,7 +81,8 @@ def test_atari_id_with_its_module(every, tmp_path):
 
 @pytest.mark.parametrize("name", [*VECTORS, *PIXELS])
 def test_wrappers_with_statistics(name, tmp_path):
-    """Would break: evaluations with statistics of their own, and returns that are not raw."""
+    """In every file, as each has its own order of the steps before the first rollout. Would break: evaluations with
+    statistics of their own, returns that are not raw, a run folder that is made before the refusal."""
     algo = load(name)
     words = ("in WRAPPERS", "--norm-obs", "--norm-reward")
     algo.WRAPPERS = (gym.wrappers.NormalizeObservation,)
@@ -89,7 +91,7 @@ def test_wrappers_with_statistics(name, tmp_path):
     refused(algo, tmp_path, "NormalizeReward", *words)
 
 
-@pytest.mark.parametrize("name", [*VECTORS, *PIXELS])
+@pytest.mark.parametrize("name", that_open([*VECTORS, *PIXELS]))
 def test_time_limit_in_wrappers(name, tmp_path, registered):
     """Would break: episodes that keep the shorter limit of the id, and not a word."""
     algo = load(name)
@@ -180,7 +182,7 @@ MISTAKES = {  # how the environment is made, words of the message
 }
 
 
-@pytest.mark.parametrize("name", [*VECTORS, *PIXELS])
+@pytest.mark.parametrize("name", that_open([*VECTORS, *PIXELS]))
 def test_mistakes_of_an_environment(name, tmp_path, registered):
     """Would break: a traceback of NumPy's after the run folder has been made, a NaN in place of None."""
     algo = load(name)
@@ -204,7 +206,7 @@ class Careless(toy_envs.Counter):
         return self.buffer
 
 
-@pytest.mark.parametrize("name", [*VECTORS, *PIXELS])
+@pytest.mark.parametrize("name", that_open([*VECTORS, *PIXELS]))
 def test_harmless_warnings(name, tmp_path, registered):
     """Would break: a healthy environment that is refused; other draws in training because of the check."""
     algo = load(name)
@@ -233,7 +235,7 @@ class Shifted(gym.ObservationWrapper):
         return obs - np.float64([1.7e9, 0, 0])
 
 
-@pytest.mark.parametrize("name", VECTORS)
+@pytest.mark.parametrize("name", that_open(VECTORS))
 def test_time_stamps(name, tmp_path, registered, capsys):
     """Would break: a number that float32 makes constant, without a word; a wrapper that comes too late."""
     algo = load(name)
@@ -277,7 +279,7 @@ def test_the_wrapper_for_discrete_observations(every, env_id, tmp_path):
     assert every.train(tiny(every, tmp_path, **flags))["global_step"] >= 64
 
 
-@pytest.mark.parametrize("name", VECTORS)
+@pytest.mark.parametrize("name", that_open(VECTORS))
 def test_task_that_only_envpool_has(name, tmp_path):
     """Would break: a wrapper as advised, then the word that this task takes none, and no way on."""
     algo = load(name)
@@ -301,7 +303,7 @@ def longest(words) -> np.ndarray:
     return np.array([np.sum(words), len(words)], np.float32)
 
 
-@pytest.mark.parametrize("name", VECTORS)
+@pytest.mark.parametrize("name", that_open(VECTORS))
 def test_observations_of_varying_length(name, tmp_path, registered):
     """Would break: the advice to flatten, followed, and the same advice again."""
     env_id = registered("Words-v0", Words)
@@ -329,7 +331,7 @@ def opened(algo, folder, **flags):
     envs.close()
 
 
-@pytest.mark.parametrize("name", BOXES)
+@pytest.mark.parametrize("name", that_open(BOXES))
 def test_actions_far_from_the_first_policy(name, tmp_path, registered, capsys):
     """Would break: an agent that never leaves a thousandth of its actions, and not a word."""
     algo = load(name)
@@ -376,7 +378,7 @@ def test_bounds_of_the_largest_number(name, tmp_path, registered):
     opened(algo, tmp_path, env_id=env_id)
 
 
-@pytest.mark.parametrize("name", [*VECTORS, *PIXELS])
+@pytest.mark.parametrize("name", that_open([*VECTORS, *PIXELS]))
 def test_entry_point_that_returns_one_object(name, tmp_path, registered):
     """Would break: environments that step each other, in training and in evaluations."""
     algo = load(name)

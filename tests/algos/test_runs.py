@@ -36,6 +36,7 @@ from conftest import (
     has,
     load,
     longer,
+    one_of_each,
     read_checkpoint,
     run_folder,
     scalars,
@@ -485,7 +486,7 @@ def test_numbers_of_the_bar(columns, monkeypatch, tmp_path):
         assert any("SPS 5860 [" in line for line in lines)
 
 
-ALONE = [name for name in EVERY if name not in APART]
+STARTING = one_of_each([name for name in EVERY if name not in APART], "open_run")
 
 
 def open_run(algo, folder, **flags):
@@ -496,7 +497,7 @@ def open_run(algo, folder, **flags):
     return run_dir
 
 
-@pytest.mark.parametrize("name", ALONE)
+@pytest.mark.parametrize("name", STARTING)
 def test_runs_dir_that_cannot_be_made(name, monkeypatch, tmp_path):
     """Would break: a traceback of pathlib."""
     algo = load(name)
@@ -509,7 +510,7 @@ def test_runs_dir_that_cannot_be_made(name, monkeypatch, tmp_path):
         open_run(algo, tmp_path)
 
 
-@pytest.mark.parametrize("name", ALONE)
+@pytest.mark.parametrize("name", STARTING)
 def test_two_runs_in_a_second(name, monkeypatch, tmp_path):
     """Would break: the second run of an array of jobs, which ends with "File exists" and a way out that is none."""
     algo = load(name)
@@ -521,7 +522,7 @@ def test_two_runs_in_a_second(name, monkeypatch, tmp_path):
         open_run(algo, tmp_path, runs_dir=str(tmp_path / "link"))
 
 
-@pytest.mark.parametrize("name", ALONE)
+@pytest.mark.parametrize("name", STARTING)
 def test_track_with_reserved_characters_and_without_a_login(name, monkeypatch, tmp_path):
     """Weights & Biases, faked. Would break: its traceback, which does not name --exp-name, and an empty run folder."""
     algo, ids = load(name), []
@@ -541,9 +542,7 @@ def test_track_with_reserved_characters_and_without_a_login(name, monkeypatch, t
     assert run_folder(tmp_path) == folder
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in ALONE if name not in ("trpo_continuous", "reinforce")]
-)
+@pytest.mark.parametrize("name", STARTING)
 def test_compile_without_a_compiler(name, monkeypatch, tmp_path):
     """Would break: twenty lines of PyTorch's traceback, after the run folder was made."""
     monkeypatch.setenv("CXX", "/nowhere/g++")

@@ -18,6 +18,7 @@ from conftest import (
     load,
     longer,
     run_folder,
+    that_open,
     tiny,
     toy,
 )
@@ -53,7 +54,7 @@ def film(algo, registered, first, other=None, **metadata) -> str:
     return registered(f"Filmed{len(gym.registry)}-v0", make)
 
 
-@pytest.mark.parametrize("name", VECTORS)
+@pytest.mark.parametrize("name", that_open(VECTORS))
 def test_video_is_tried_at_the_start(name, tmp_path, registered):
     """Would break: a run that trains to its end and then fails to record."""
     algo = load(name)
@@ -68,7 +69,7 @@ class InGrey(gym.Wrapper):
         return self.env.render()[..., 0]
 
 
-@pytest.mark.parametrize("name", [*VECTORS, *PIXELS])
+@pytest.mark.parametrize("name", that_open([*VECTORS, *PIXELS]))
 def test_video_of_frames_that_cannot_be_encoded(name, tmp_path, registered):
     """Would break: a video of black frames, or a traceback of MoviePy after the whole training."""
     algo = load(name)
@@ -88,6 +89,10 @@ def test_video_of_frames_that_cannot_be_encoded(name, tmp_path, registered):
     bad("(40, 60)", env_id=film(algo, registered, rgb))
 
 
+# One file for each version of the phase Evaluate of train()
+EVALUATING = ["ppo_continuous", "ppo_continuous_seeds", "sac_continuous", "dqn"]
+
+
 class Camera(Filmed):
     closed = False
 
@@ -95,7 +100,7 @@ class Camera(Filmed):
         self.closed = True
 
 
-@pytest.mark.parametrize("name", [*VECTORS, *PIXELS])
+@pytest.mark.parametrize("name", [*EVALUATING, *PIXELS])
 def test_old_renderers_are_gone(name, tmp_path, registered, monkeypatch):
     """Would break: black videos of MuJoCo from the second evaluation on. The renderers of the first one
     were freed when those of the second one existed, and freed the frames of these."""
@@ -121,7 +126,7 @@ def test_old_renderers_are_gone(name, tmp_path, registered, monkeypatch):
 
     monkeypatch.setattr(algo, "make_envs", watched)
     env_id = registered("Camera-v0", make)
-    factor, flags = longer(algo, total_timesteps=64, eval_frequency=16)
+    factor, flags = longer(algo, total_timesteps=32, eval_frequency=16)
     algo.train(tiny(algo, tmp_path, env_id=env_id, capture_video=True, **flags))
     assert len(left) > 1 and not any(left)
 
