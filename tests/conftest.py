@@ -207,11 +207,6 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def as_flags(args, *names: str) -> list:
-    """The command line of some fields of Args."""
-    return [part for name in names for part in (flag(name), getattr(args, name))]
-
-
 def command_line(*flags, script: str | Path, cwd: Path, **variables: str) -> subprocess.Popen:
     """Start `python script --flags` in the folder cwd, one thread, nothing of ours on the path."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}

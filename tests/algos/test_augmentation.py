@@ -34,13 +34,6 @@ def ones(registered):
     return {"env_id": registered("Ones-v0", Ones), "norm_obs": False}
 
 
-def seen_by(network) -> list:
-    """What a network gets from now on."""
-    inputs = []
-    network.register_forward_hook(lambda module, given, _: inputs.append(given[0].detach().clone()))
-    return inputs
-
-
 @pytest.mark.parametrize(
     ("name", "flags"),
     [("ppo_rad", ONE), ("ppo_drac", ONE | {"aug_coef": 5.0}), ("ppo_drac", {"aug_coef": 0.0})],
@@ -166,22 +159,6 @@ def test_gradient_by_hand(drac):
     assert agent.actor_logstd.grad.tolist() == pytest.approx([-0.5, -0.125])
     assert agent.critic.weight.grad.tolist() == [[-1, 2, 0]]
     assert agent.critic.bias.grad.tolist() == [0]
-
-
-def batch_of(agent, n: int) -> dict:
-    """The tensors of ppo_loss by name, of the policy as it is."""
-    x = torch.ones(n, 3)
-    with torch.no_grad():
-        action, logprob, _ = agent.get_action(x)
-        value = agent.get_value(x)
-    return {
-        "x": x,
-        "action": action,
-        "old_logprob": logprob,
-        "advantage": torch.randn(n),
-        "target": value,
-        "old_value": value,
-    }
 
 
 def test_resumed_run_goes_on(drac, ones, monkeypatch, tmp_path):

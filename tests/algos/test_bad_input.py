@@ -224,7 +224,7 @@ VECTOR = [  # env_id, words
 MORE = {
     "ppo_continuous": [("CartPole-v1", "ppo.py"), ("Several-v0", "ppo_multidiscrete.py")],
     "sac_continuous": [("CartPole-v1", "dqn.py"), ("NoBounds-v0", "TransformAction"),
-                       ("Integers-v0", "real numbers"), ("Several-v0", "ppo_multidiscrete.py")],
+                       ("Several-v0", "ppo_multidiscrete.py")],
     **dict.fromkeys(["ppo", "dqn"], [("Pendulum-v1", "ppo_continuous.py"), ("ShiftedDiscrete-v0", "5")]),
     **dict.fromkeys(["ppo_pixels"], [("ShiftedPixels-v0", "5"), ("CartPole-v11", "CartPole"),
                              ("Pendulum-v1", "Discrete"), ("no_such_module:Any-v0", "no_such"),
@@ -239,10 +239,6 @@ class Unbounded(toy_envs.Counter):
     action_space = toy_envs.box(1)
 
 
-class Integers(toy_envs.Counter):
-    action_space = gym.spaces.Box(0, 3, (1,), np.int64)
-
-
 class Several(toy_envs.Counter):
     action_space = gym.spaces.MultiDiscrete([2, 3])
 
@@ -251,7 +247,6 @@ class Several(toy_envs.Counter):
 def test_environments(every, tmp_path, registered):
     """Would break: a traceback, an empty run folder."""
     registered("NoBounds-v0", Unbounded)
-    registered("Integers-v0", Integers)
     registered("Several-v0", Several)
     ids = VECTOR if has(every, "env_backend") else []
     for env_id, word in ids + MORE[every.__name__]:

@@ -29,12 +29,6 @@ def minibatch(agent, rows: int = 32) -> dict:
     return batch | {name: torch.randn(rows) for name in names} | {"next_x": torch.randn(rows, 3)}
 
 
-def intrinsic_reward(agent, x, action, next_x):
-    if hasattr(agent, "get_errors"):
-        return agent.get_errors(x, action, next_x)[0]
-    return agent.get_intrinsic_reward(next_x)
-
-
 @pytest.mark.parametrize("gae_lambda, value", [(1.0, 0.0), (0.5, 3.0)])
 def test_targets_of_a_constant_reward(curious, monkeypatch, tmp_path, gae_lambda, value):
     """An intrinsic reward of 1 a step, 0 in autoreset steps, and one value everywhere. By hand, the discounted returns

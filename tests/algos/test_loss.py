@@ -177,24 +177,6 @@ def test_step_equals_stable_baselines3(algo, flags):
         )
 
 
-DISTRIBUTIONS = [{}, {"distribution": "laplace"}, {"distribution": "gumbel"}]
-DRAWS = [("ppo_continuous", {}), ("ppo_squashed", {})]
-DRAWS += [("rpo_continuous", flags) for flags in DISTRIBUTIONS]
-
-
-def test_policy_loss_by_hand(algo):
-    """Would break: max for min, or the clip on one side only. Ratios 2, 1/2, 2, 1/2, advantages +1, +1, -1, -1:
-    the terms are min(2, 1.2), min(0.5, 0.8), min(-2, -1.2), min(-0.5, -0.8), so the loss is -(1.2+0.5-2-0.8)/4."""
-    agent, args = make_agent(algo, norm_adv=False)
-    x = torch.randn(4, OBS_DIM)
-    action, logprob, _ = agent.get_action(x)
-    ratio, advantage = torch.tensor([2, 0.5, 2, 0.5]), torch.tensor([1, 1, -1, -1.0])
-    old_logprob = logprob.detach() - ratio.log()
-    _, metrics = algo.ppo_loss(agent, args, x, action, old_logprob, advantage, advantage, advantage)
-    assert metrics["losses/policy_loss"].item() == pytest.approx(1.1 / 4, rel=1e-4)
-    assert metrics["losses/clipfrac"] == 1
-
-
 @pytest.mark.parametrize(("target", "expected"), [(3.0, 0.5 * 1.8**2), (0.0, 0.5 * 1.5**2)])
 def test_value_clipping_is_around_the_old_value(algo, target, expected):
     """Would break: a clip around the return. Old value 1, value 1.5, so the clipped value is 1.2; target 3: the

@@ -83,17 +83,6 @@ def test_targets_equal_the_forward_view(algo, q_lambda):
         torch.testing.assert_close(algo.compute_q_lambda(*rollout, q_lambda), expected)
 
 
-def test_lambda_one_is_the_monte_carlo_return(algo):
-    """Rewards 1 2 4 and gamma 1/2, then a state worth 8. Would break: a bootstrap on the way."""
-    rewards, values = torch.tensor([[1.0], [2], [4]]), torch.tensor([[50.0], [60], [70], [8]])
-    running = torch.zeros(3, 1)
-    targets = algo.compute_q_lambda(rewards, values, running, running, 0.5, 1.0)
-    assert targets.flatten().tolist() == [4.0, 6.0, 8.0]
-    ended = torch.tensor([[0.0], [0], [1]])
-    targets = algo.compute_q_lambda(rewards, values, ended, ended, 0.5, 1.0)
-    assert targets.flatten().tolist() == [3.0, 4.0, 4.0]
-
-
 # ---- a run on environments whose every number is known (toy_envs.py)
 
 

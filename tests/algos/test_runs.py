@@ -547,3 +547,14 @@ def test_compile_without_a_compiler(name, monkeypatch, tmp_path):
     """Would break: twenty lines of PyTorch's traceback, after the run folder was made."""
     monkeypatch.setenv("CXX", "/nowhere/g++")
     refused(load(name), tmp_path, "--compile", "C++ compiler", "/nowhere/g++", "CXX", compile=True)
+
+
+@every_of("ppo_continuous")
+def test_running_mean_std_with_a_large_offset(every):
+    """Would break: mean of squares minus square of mean, which loses every digit here."""
+    rows = torch.randn(1000, 2) * torch.tensor([1.0, 0.1]) + torch.tensor([1000.0, -5.0])
+    rms = every.RunningMeanStd(2)
+    for part in rows.split([1, 7, 92, 900]):
+        rms.update(part)
+    np.testing.assert_allclose(rms.mean, rows.double().mean(0), rtol=1e-5)
+    np.testing.assert_allclose(rms.var, rows.double().var(0, correction=0), rtol=1e-2)
