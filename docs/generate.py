@@ -8,11 +8,6 @@ docs/tables/, which reads the CSV files of benchmarks/ or the files of algos/. W
 `flags_of dqn` has the flags of dqn.py, `tables_of SET` the tables that scripts/plot.py prints of results/SET.csv. And a
 link whose text is code and whose target is a line of a Python file, such as [`compute_gae`](../../algos/ppo.py#L190),
 leads to the first line with that code, or to the definition of that name.
-
-    python docs/generate.py --log runs/RUN_1 runs/RUN_2
-
-writes benchmarks/studies/continuous/results/ppo_metrics.csv, the ranges of the metrics on the PPO page,
-from the TensorBoard logs of two runs.
 """
 
 import argparse
@@ -78,10 +73,7 @@ def renew(page: Path) -> tuple[str, list[str]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="change nothing, tell what is old")
-    parser.add_argument("--log", nargs="+", type=Path, help="run folders, for ppo_metrics.csv")
     args = parser.parse_args()
-    if args.log:
-        files.log(args.log)
     status = 0
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     for page in [*pages, *sorted((ROOT / "benchmarks").rglob("curves/tables.md"))]:

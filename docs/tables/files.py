@@ -1,10 +1,7 @@
 """The flags and the metrics of the files of algos/."""
 
 import ast
-import csv
-import json
 import re
-from pathlib import Path
 
 from tables.sources import ROOT, number, read, table
 
@@ -184,7 +181,6 @@ def reference_metrics(text: str) -> str:
     return table(["metric", "meaning", "usual values", "files"], rows, 4)
 
 
-METRICS = ROOT / "benchmarks/studies/continuous/results/ppo_metrics.csv"
 METRIC_NAMES = (
     "charts/episodic_return",
     "charts/episodic_length",
@@ -197,13 +193,12 @@ METRIC_NAMES = (
     "losses/clipfrac",
     "losses/explained_variance",
 )
-BINS = 50  # of a run's steps, for the ranges of its metrics
 
 
 def ppo_metrics(text: str) -> str:
     """The table as it is, with new ranges in its last two columns."""
     values = {}
-    for row in read("results/ppo_metrics.csv") if METRICS.exists() else []:
+    for row in read("results/ppo_metrics.csv"):
         values.setdefault((row["env_id"], row["metric"]), []).append(float(row["value"]))
     lines = []
     for line in text.splitlines():
@@ -214,28 +209,3 @@ def ppo_metrics(text: str) -> str:
                 cells[column] = f"{number(min(found))} to {number(max(found))}"
         lines.append(f"| {' | '.join(cells)} |\n" if metric in METRIC_NAMES else line + "\n")
     return "".join(lines)
-
-
-def log(runs: list[Path]) -> None:
-    """Write the means of every metric over bins of the runs' steps."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    rows = []
-    for run in runs:
-        config = json.loads((run / "config.json").read_text())
-        events = EventAccumulator(str(run), size_guidance={"scalars": 0})
-        events.Reload()
-        width = config["total_timesteps"] / BINS
-        for metric in METRIC_NAMES:
-            bins = {}
-            for event in events.Scalars(metric):
-                bins.setdefault(min(int(event.step / width), BINS - 1), []).append(event)
-            for points in bins.values():
-                mean = sum(point.value for point in points) / len(points)
-                key = config["args"]["exp_name"], config["env_id"], config["seed"]
-                rows.append([*key, points[-1].step, metric, f"{mean:.6g}", config["commit"]])
-    with METRICS.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["exp_name", "env_id", "seed", "step", "metric", "value", "commit"])
-        writer.writerows(rows)
-    print(f"{METRICS.relative_to(ROOT)}: {len(rows)} rows")

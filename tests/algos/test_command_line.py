@@ -29,7 +29,6 @@ COMMANDS = [  # file, flags, words of the message
     ("ppo_continuous", "--resume", "--resume: expected one argument"),
     ("ppo_continuous", "Pendulum-v1", "Unrecognized options: Pendulum-v1"),
     ("ppo_continuous", f"--seed 1 --seed 2 {ENVIRONMENT}", "Did you mean: `Pendulum`?"),
-    ("ppo_continuous", "--capture-video True", "--capture-video takes no value"),
     ("ppo_continuous", "--norm-adv=False", "--norm-adv takes no value"),
     ("rpo_continuous", "--rpo-alpha nan", "--rpo-alpha nan must be at least 0"),
     ("ppo_icm", "--icm-beta 1.5", "--icm-beta 1.5 must be at most 1"),
@@ -40,8 +39,6 @@ COMMANDS = [  # file, flags, words of the message
     ("pqn_atari", "--num-steps 3", "--num-steps 3 must be at least 4"),
     ("dqn_pixels", "--learning-starts 10", "must be at least 24 (3 x --num-envs 8)"),
     ("td3_continuous", "--autotune", "Unrecognized options: --autotune"),
-    ("ppo", "--upload-model", "leave it out"),
-    ("ppo", "--cuda=False", "use --device cpu"),
 ]
 
 

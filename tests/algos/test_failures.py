@@ -21,7 +21,6 @@ from conftest import (
     command_line,
     every_of,
     has,
-    load,
     longer,
     read_checkpoint,
     run_folder,
@@ -233,24 +232,6 @@ def test_nan_in_an_evaluation(every, tmp_path):
     envs.close()
     with pytest.raises(SystemExit, match="NaN or infinity .* evaluation environment 1"):
         every.evaluate(agent, Nan(obs), obs)
-
-
-@pytest.mark.parametrize("name", ["ppo", "dqn_atari"])
-def test_full_disk(name, monkeypatch, tmp_path):
-    """All files share `write`. Would break: PyTorch's "unexpected pos", and half a file that stays."""
-    algo = load(name)
-
-    def full(content, path):
-        path.write_bytes(b"half")
-        raise RuntimeError("[enforce fail at inline_container.cc] . unexpected pos")
-
-    monkeypatch.setattr(algo.torch, "save", full)
-    (tmp_path / "checkpoint.pt").write_bytes(b"old")
-    with pytest.raises(SystemExit, match="cannot be written: .* disk"):
-        algo.write(tmp_path / "checkpoint.pt", {})
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
-        "checkpoint.pt": b"old"
-    }
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="Windows has no SIGUSR1")

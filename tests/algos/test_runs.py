@@ -1,6 +1,5 @@
 """What a run leaves, whatever the file: its folder, its curves, its checkpoint; one seed, one run."""
 
-import errno
 import importlib.util
 import json
 import math
@@ -495,19 +494,6 @@ def open_run(algo, folder, **flags):
     run_dir, _, writer = algo.open_run(tiny(algo, folder, **flags), "cpu", *more, 0)
     writer.close()
     return run_dir
-
-
-@pytest.mark.parametrize("name", STARTING)
-def test_runs_dir_that_cannot_be_made(name, monkeypatch, tmp_path):
-    """Would break: a traceback of pathlib."""
-    algo = load(name)
-
-    def refuse(self, *_, **__):
-        raise OSError(errno.EACCES, "Permission denied")
-
-    monkeypatch.setattr(algo.Path, "mkdir", refuse)
-    with pytest.raises(SystemExit, match="--runs-dir .* Permission denied"):
-        open_run(algo, tmp_path)
 
 
 @pytest.mark.parametrize("name", STARTING)
