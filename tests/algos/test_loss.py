@@ -237,10 +237,6 @@ def test_samples_repeat_in_place_of_autoreset_steps(algo):
 #   row 2: delta = 2 + 10/2 - 6 = 1   A = 1                        bootstraps from V = 10, and the recursion stops
 #   row 1: delta = 1 + 6/2 - 2 = 2    A = 2 + 1/4 = 2.25
 #   row 0: delta = 1 + 2/2 - 4 = -2   A = -2 + 2.25/4 = -1.4375
-# With truncation treated as termination:
-#   row 2: delta = 2 - 6 = -4         A = -4
-#   row 1: delta = 2                  A = 2 - 4/4 = 1
-#   row 0: delta = -2                 A = -2 + 1/4 = -1.75
 JUNK = 77.0
 REWARDS = torch.tensor([[1, 1], [2, 1], [JUNK, 2], [3, JUNK], [4, 5]])
 VALUES = torch.tensor([[2, 4], [4, 2], [6, 6], [1, 10], [2, 3], [8, 4.0]])
@@ -249,7 +245,6 @@ TRUNCATEDS = torch.tensor([[0, 0], [0, 0], [0, 1], [0, 0], [0, 0.0]])
 DONES = TERMINATEDS + TRUNCATEDS
 VALID = torch.tensor([[1, 1], [1, 1], [0, 1], [1, 0], [1, 1]], dtype=torch.bool)
 BY_HAND = torch.tensor([[0.5, -1.4375], [-2, 2.25], [0, 1], [4.5, 0], [6, 4]])
-BY_HAND_NO_BOOTSTRAP = torch.tensor([[0.5, -1.75], [-2, 1], [0, -4], [4.5, 0], [6, 4]])
 
 
 def test_gae_by_hand():
@@ -258,9 +253,3 @@ def test_gae_by_hand():
     advantages = load("ppo_continuous").compute_gae(REWARDS, VALUES, TERMINATEDS, DONES, 0.5, 0.5)
     assert advantages.shape == REWARDS.shape
     assert torch.equal(advantages[VALID], BY_HAND[VALID])
-
-
-def test_truncation_as_termination_by_hand():
-    """Would break: --no-bootstrap-truncation that still looks at the value of the final observation."""
-    advantages = load("ppo_continuous").compute_gae(REWARDS, VALUES, DONES, DONES, 0.5, 0.5)
-    assert torch.equal(advantages[VALID], BY_HAND_NO_BOOTSTRAP[VALID])
