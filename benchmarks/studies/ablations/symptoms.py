@@ -1,10 +1,12 @@
-"""What the log of PPO shows when one flag is far off, of the runs of PARTS=symptoms scripts/ablations.sh.
+"""What the log of PPO shows when one flag is far off: a table of the runs of PARTS=symptoms scripts/ablations.sh.
 
     python benchmarks/studies/ablations/symptoms.py runs/symptoms --output \
-        benchmarks/studies/ablations/results/symptoms.csv
+        benchmarks/studies/ablations/results/symptoms.csv    # from run folders
+    python benchmarks/studies/ablations/symptoms.py benchmarks/studies/ablations/results/symptoms.csv
 
 A scalar is its mean over the second quarter of a run's steps: early enough to look, and before the learning rate, which
-falls to 0, hides how far an update goes. docs/generate.py makes the table of docs/not-learning.md from the file.
+falls to 0, hides how far an update goes. The table has the least and the greatest of the seeds, of the evaluation their
+mean before them.
 """
 
 from collections import Counter
@@ -35,21 +37,47 @@ def read_run(run: Path) -> list[Row]:
     return rows
 
 
-def main(source: tyro.conf.Positional[Path], output: Path) -> None:
-    """Write the rows of the run folders below a folder to a CSV file."""
-    check(source.is_dir(), f"{source} is no folder")
+def table(rows: list[Row]) -> str:
+    """A line an experiment, from the best evaluation to the worst."""
+    lines = []
+    scores = finals_of(rows, SCORE)
+    for key in sorted(scores, key=lambda key: -fmean(scores[key].values())):
+        values = scores[key].values()
+        spread = f"({min(values):.0f} to {max(values):.0f})"
+        cells = [key[1].removeprefix("ppo_continuous-"), f"{fmean(values):.0f} {spread}"]
+        for name in SCALARS:
+            values = finals_of(rows, name)[key].values()
+            cells.append(f"{min(values):.2g} to {max(values):.2g}")
+        lines.append(f"| {' | '.join(cells)} |")
+    head = ["case", "evaluation", *SCALARS]
+    rule = "|---" + "|--:" * (len(head) - 1) + "|"
+    return "\n".join([f"| {' | '.join(head)} |", rule, *lines])
+
+
+def main(source: tyro.conf.Positional[Path], output: Path | None = None) -> None:
+    """The table of run folders below a folder, or of a CSV file; --output writes the rows to such a file."""
+    check(source.exists(), f"{source} does not exist")
     check_output("--output", output)
-    found, left_out = results.read_folders([source])
-    lacking = [f"{row.exp_name}, seed {row.seed}" for row in found if row.metric == results.MISSING]
-    check(not left_out + lacking, f"{source} is incomplete: {'; '.join(left_out + lacking)}")
-    rows = [row for file in results.find(source, "summary.json") for row in read_run(file.parent)]
+    if source.is_dir():
+        found, left_out = results.read_folders([source])
+        lacking = [
+            f"{row.exp_name}, seed {row.seed}" for row in found if row.metric == results.MISSING
+        ]
+        check(not left_out + lacking, f"{source} is incomplete: {'; '.join(left_out + lacking)}")
+        rows = [
+            row for file in results.find(source, "summary.json") for row in read_run(file.parent)
+        ]
+    else:
+        rows = results.read_csv(source)
     runs = Counter(row[:3] for row in rows if row.metric == SCORE)
     twice = [" ".join(map(str, run)) for run, number in runs.items() if number > 1]
     check(not twice, f"{source}: {', '.join(twice)}: more than one run; take a folder of their own")
     seeds = {tuple(sorted(runs)) for runs in finals_of(rows, SCORE).values()}
     check(len(seeds) == 1, f"{source}: not every case has the same seeds")
-    with writing():
-        results.export(output, rows)
+    if output:
+        with writing():
+            results.export(output, rows)
+    print(table(rows))
 
 
 if __name__ == "__main__":
