@@ -56,6 +56,14 @@ def test_cells_are_trained(tmp_path, monkeypatch):
     assert trained_by("robust", tmp_path, monkeypatch) == set(rpo_study.WALKERS.values())
 
 
+def test_correction():
+    """By hand: of 4 planned, p 0.01 and 0.02 times 4 and 3; 0.03 times 2, but not below the one before it. Would
+    break: a correction for the comparisons that happen to be there."""
+    assert rpo_study.stepwise([0.02, 0.01], 4) == pytest.approx([0.06, 0.04])
+    assert rpo_study.stepwise([0.01, 0.02, 0.021], 4) == pytest.approx([0.04, 0.06, 0.06])
+    assert rpo_study.stepwise([0.5], 4) == [1]
+
+
 def test_tables(tmp_path):
     """Would break: cells mixed up, a difference with the wrong sign, seeds that are not paired, a lost point."""
     mistaken = "-no-bootstrap-truncation"
@@ -126,3 +134,76 @@ def test_published_tables(capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", ["rpo_study.py", *map(str, RUNS)])
     rpo_study.main()
     assert capsys.readouterr().out == (ROOT / "benchmarks/studies/rpo/tables.md").read_text()
+
+
+def test_other_tasks(capsys):
+    """By hand: on HopperStand half of the published difference with one seed and all with the other, on Reacher as much
+    the other way round. Would break: pairs of different seeds, a share with the wrong sign."""
+    rows = []
+    for task, (ppo, rpo) in list(rpo_study.OTHERS.items())[::4]:
+        for seed, share in ((1, 0.5), (2, 1.0)):
+            share *= 1 if task == "HopperStand-v1" else -1
+            for file, score in (("ppo", 10.0), ("rpo", 10.0 + share * (rpo - ppo))):
+                key = f"{file}_continuous-published", task, seed, 1000
+                rows += [
+                    results.Row(*key, name, score, "abc") for name in rpo_study.METRICS.values()
+                ]
+    lines, test = rpo_study.others(rows)
+    assert [line["task"] for line in lines] == ["HopperStand-v1", "Reacher-v5"]
+    assert [line["share"] for line in lines] == pytest.approx([0.75, -0.75])
+    assert lines[1]["RPO, evaluation"] == pytest.approx(10 + 0.75 * (66.35 - 4.67))
+    assert "p = 1." in test and "paired, 4 of a task and a seed" in test
+    with pytest.raises(SystemExit):
+        rpo_study.others(rows[:-2])
+    assert "Reacher-v5: not the same seeds" in capsys.readouterr().err
+
+
+def test_bonus_on_other_tasks(capsys):
+    """By hand: a quarter of the published difference with the bonus, three quarters with RPO. Would break: runs of PPO
+    or RPO whose seed the bonus has not, a comparison the other way round, p without its correction."""
+    rows, shares = [], {"ppo": 0.0, "ppo-ent-coef=0.01": 0.25, "rpo": 0.75}
+    for task, (ppo, rpo) in list(rpo_study.OTHERS.items())[::4]:
+        for (name, share), seed in itertools.product(shares.items(), (1, 2, 3)):
+            if seed == 3 and "ent" in name:
+                continue
+            file, *bonus = name.split("-", 1)
+            name = "-".join([f"{file}_continuous-published", *bonus])
+            score = 10.0 + share * (rpo - ppo) if seed < 3 else 1e6
+            metrics = (*rpo_study.METRICS.values(), results.ENTROPY)
+            rows += [results.Row(name, task, seed, 1000, x, score, "abc") for x in metrics]
+    lines, differences = rpo_study.bonuses(rows)
+    assert [line["seeds"] for line in lines] == [2, 2]
+    assert lines[1]["RPO, nats"] == pytest.approx(10 - 0.75 * (66.35 - 4.67))
+    assert lines[1]["bonus 0.01, training"] == pytest.approx(10 - 0.25 * (66.35 - 4.67))
+    found = [
+        (row["exp_name"], row["against"], row["share [95 %]"][:4], row["p"]) for row in differences
+    ]
+    assert found == [("bonus 0.01", "PPO", "0.25", 0.25), ("RPO", "bonus 0.01", "0.50", 0.25)]
+    assert rpo_study.bonuses(rows[:3]) == ([], [])
+    with pytest.raises(SystemExit):
+        rpo_study.bonuses([row for row in rows if not (row.exp_name.startswith("rpo"))])
+    assert "HopperStand-v1: RPO lacks seeds [1, 2]" in capsys.readouterr().err
+
+
+def test_walkers():
+    """By hand: 1 for each of ten seeds, the sign-flip test's least p of 2 / 1024, times 12. Would break: a comparison
+    with another walker, of another disturbance, or corrected for those that are there."""
+    rows = []
+    for name, base in (("rpo_continuous-robust", 1), ("ppo_continuous-robust", 0)):
+        for place, walk in enumerate(rpo_study.WALKS):
+            env_id = "BipedalWalker-v3" + (f", {walk}" if walk else "")
+            for seed in range(1, 11):
+                key = name, env_id, seed, 1000
+                score = base + 10 * seed + 1000 * place
+                for metric in ("entropy", "mode_outside_bounds_percent"):
+                    rows.append(results.Row(*key, metric, base, "abc"))
+                rows.append(results.Row(*key, "eval_return_mean", score, "abc"))
+    lines, differences = rpo_study.walkers(rows)
+    assert [list(line.values()) for line in lines] == [
+        ["RPO", 10, 56, 1056, 2056, 3056, 4056, 1, 1],
+        ["PPO", 10, 55, 1055, 2055, 3055, 4055, 0, 0],
+    ]
+    assert [line["disturbance"] for line in differences] == list(rpo_study.WALKS[1:4])
+    for line in differences:
+        assert line["RPO against"] == "PPO" and line["difference [95 %]"] == "1.00 [1.00, 1.00]"
+        assert line["p"] == pytest.approx(12 * 2 / 1024)
