@@ -61,7 +61,7 @@ PEERS = {"ppo_atari": "PPO", "dqn_atari": "DQN", "a2c_atari": "A2C", "ppo_contin
 RESUMED = ("ppo_atari", "ppo_continuous", "dqn", "dqn_atari")
 PROBED = ("ppo_continuous", "dqn")
 SMALL = {"eval_frequency": 0, "eval_episodes": 2, "eval_max_steps": 500, "buffer_size": 20_000}
-# Tolerance of a metric. Values off by 1e-6 of themselves stay within it, by 0.01 not (tests/test_gpu_pass.py).
+# Tolerance of a metric. Values off by 1e-6 of themselves stay within it, by 0.01 not (test_gpu_pass.py).
 RELATIVE, ABSOLUTE = 1e-3, 1e-5
 
 

@@ -2,7 +2,7 @@
 
     python benchmarks/make_figures.py
 
-Each is written as PNG and as SVG. One colour means one implementation, on every page.
+One colour means one implementation, on every page.
 """
 
 import csv
@@ -33,7 +33,6 @@ STYLE = {
     "axes.spines.right": False,
     "axes.titlesize": 9.5,
     "axes.titleweight": "bold",
-    "svg.hashsalt": "plainrl",  # the same SVG every time
 }
 ROWS = [  # file, exp_name, implementation, label; None leaves a gap
     ("time_to_return.csv", "ppo_continuous", "plainrl", "plainrl"),
@@ -54,11 +53,9 @@ TASKS = {
 
 
 def save(figure, name: str) -> None:
-    for ending in ("png", "svg"):
-        metadata = {"Date": None} if ending == "svg" else {"Software": None}
-        figure.savefig(ROOT / f"docs/{name}.{ending}", dpi=170, metadata=metadata)
+    figure.savefig(ROOT / f"docs/{name}.png", dpi=170, metadata={"Software": None})
     plt.close(figure)
-    print(f"docs/{name}.png, docs/{name}.svg")
+    print(f"docs/{name}.png")
 
 
 def draw_time_to_threshold() -> None:

@@ -7,9 +7,8 @@
 
 Each CSV file is a set of runs called NAME, and so are all run folders together. The figures of a set are written to
 curves/ as PNG and PDF: NAME_curves (a metric against steps), NAME_scores (final scores, if there are experiments to
-compare) and NAME_bars (throughput). On request: NAME_minutes (--minutes), NAME_aggregate and NAME_profile (both with
---normalise). NAME.md has the tables; NAME_scores.csv and NAME_comparisons.csv
-have all of their columns.
+compare) and NAME_bars (throughput). With --normalise also NAME_aggregate and NAME_profile. NAME.md has the tables;
+NAME_scores.csv and NAME_comparisons.csv have all of their columns.
 
 compare.py explains the intervals, the tests and "underpowered". results.py explains which results are read, and how
 time is measured. Figures call an experiment by its name in --labels, or in labels.csv (set,exp_name,label) in the
@@ -44,7 +43,7 @@ from plainrl_tools.compare import (
     score_table,
     write_tables,
 )
-from plainrl_tools.results import CLOCK, CURVE, EVALUATION, Row, curves_of, finals_of
+from plainrl_tools.results import CURVE, EVALUATION, Row, curves_of, finals_of
 
 WORDS = {CURVE: "training return", EVALUATION: "evaluation return", "sps": "steps per second"}
 WORDS |= {"eval_return_mean": "evaluation return", "mean": "mean", "iqm": "interquartile mean"}
@@ -73,7 +72,6 @@ FAMILIES = {  # first one or two words of an exp_name: (name in figures, colour 
 }
 OTHERS = ("#882255", "#117733", "#332288", "#999933", "#AA4499", "#44AA99")
 SHADES = (0.0, 0.5, -0.5, 0.25, -0.75, 0.65)  # of variants: lighter above 0, darker below
-MINUTES = "wall-clock time of training (minutes)"  # label of the x axis with --minutes
 STYLES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
 
 
@@ -89,7 +87,6 @@ class Options:
     # compare all other exp_names with this one; default: all pairs, or with the first of more than 4
     baseline: str = ""
     labels: tuple[str, ...] = ()  # names in the figures: exp_name=Name
-    minutes: bool = False  # also draw the curves against wall-clock time
     normalise: Path | None = None  # CSV env_id,random,reference; also draw normalised scores
     figure: Path | None = None  # only draw the learning curves, against steps, into this file
     export: Path | None = None  # write the results of the run folders into this long CSV
@@ -234,26 +231,16 @@ def short_steps(value: float, _=None) -> str:
     return f"{value:g}"
 
 
-def summarise(rows: list[Row], options: Options, minutes: bool = False) -> dict:
+def summarise(rows: list[Row], options: Options) -> dict:
     """Map (env_id, exp_name) to the single runs [(x, y), ...] and to x, middle, low and high over all of them.
 
-    Curves against steps end where the shortest run ends, curves against minutes where the longest one ends. A run that
-    has ended keeps its last return.
+    Curves end where the shortest run ends.
     """
-    curves, clocks = curves_of(rows, options.metric), curves_of(rows, CLOCK)
     result = {}
-    for key, seeds in curves.items():
-        if minutes and set(clocks.get(key, ())) != set(seeds):
-            continue
-        runs = []
-        for seed, points in seeds.items():
-            x, y = np.array(points).T
-            if minutes:
-                x = np.interp(x, *np.array(clocks[key][seed]).T) / 60
-            runs.append((x, y))
+    for key, seeds in curves_of(rows, options.metric).items():
+        runs = [tuple(np.array(points).T) for points in seeds.values()]
         start = max(x[0] for x, _ in runs)
-        ends = [x[-1] for x, _ in runs]
-        end = max(ends) if minutes else min(ends)
+        end = min(x[-1] for x, _ in runs)
         grid = np.linspace(start, end, options.bins) if start < end else np.empty(0)
         values = np.array([np.interp(grid, x, y) for x, y in runs])
         middle = aggregate(values, options.statistic)
@@ -324,8 +311,6 @@ def draw_curves(
         axis.locator_params(axis="x", nbins={1: 8, 4: 3}.get(columns, 5), steps=(1, 2, 5, 10))
         axis.xaxis.set_major_formatter(short_steps)
     band = " (band); faint lines: single runs" if max(counts) > 1 else ""
-    if over == MINUTES:
-        band += "; a run that has ended keeps its last return"
     save(figure, files, caption or describe(counts, options) + band, missing, styles)
 
 
@@ -504,9 +489,6 @@ def write_set(
         draw_curves(both(stem, "curves"), curves, over, missing, options)
     elif score != "sps":
         print(f"no curves: {not_found(metric, stem.name)}", file=sys.stderr)
-    if options.minutes:
-        minutes = summarise(rows, options, minutes=True)
-        draw_curves(both(stem, "minutes"), minutes, MINUTES, missing, options)
     if score == "sps":
         draw_speed(stem, rows, missing, options)
     elif comparisons and over in ("environment steps", ""):  # "": there are no curves
@@ -535,9 +517,6 @@ def labelled(home: Path, name: str, exp_names: set[str], options: Options) -> Op
 def check_set(name: str, rows: list[Row], options: Options) -> None:
     metrics = {row.metric for row in rows}
     check(options.metric in (CURVE, *metrics), not_found(options.metric, name))
-    check(
-        CLOCK in metrics or not options.minutes, f"--minutes needs {CLOCK}, which is not in {name}"
-    )
     if options.normalise:
         known = results.read_scales(options.normalise)
         unknown = sorted({row.env_id for row in rows} - set(known))
@@ -558,7 +537,7 @@ def check_options(options: Options, folders: list[Path], files: list[Path]) -> N
     if output:
         check(not output.is_file(), f"--output {output} is a file; give a folder")
     only_curves = f"--figure {options.figure} draws the learning curves alone; leave out"
-    for name in ("output", "minutes", "normalise"):
+    for name in ("output", "normalise"):
         check(not (options.figure and getattr(options, name)), f"{only_curves} --{name}")
     used = {"matplotlib": True, "rliable": options.normalise}
     missing = [name for name, needed in used.items() if needed and not find_spec(name)]

@@ -1,5 +1,6 @@
 """Helpers shared by the tests: load an algorithm's file, run one as a user would, read what is left."""
 
+import functools
 import importlib.util
 import os
 import re
@@ -98,6 +99,9 @@ C51 = ["c51", "c51_atari"]  # distributional Q-learning
 MULTI = ["ppo_multidiscrete"]  # several actions at once
 SEEDS = [name for name in EVERY if name.endswith("_seeds")]  # several runs at once (test_seeds.py)
 OTHER_PIXELS = [name for name in EVERY if name.startswith("ppo_pixels_")]  # variants
+APART = RANKS + RUNNERS  # they start processes; what they share with their parents is compared
+BOXES = [*[name for name in NAMES if name not in APART], *OFF_POLICY]
+VECTORS = [*BOXES, *CLASSIC]
 VARIANTS = [name for name, row in FILES.items() if row.parent]
 PARENTS = [name for name in EVERY if name not in VARIANTS]
 # One file for each kind of training loop. What the others' train() shares with it is compared as text (test_files.py).
@@ -130,6 +134,28 @@ def load(name: str):
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+@functools.cache
+def text_of(name: str, function: str) -> str:
+    """A function of a file in algos/, as text."""
+    pattern = rf"^def {function}\(.*?(?=^(?:def|class|if) )"
+    found = re.search(pattern, script(name).read_text(), re.MULTILINE | re.DOTALL)
+    return found[0] if found else ""
+
+
+def one_of_each(names, *functions: str) -> list[str]:
+    """The first of these files with each version of these functions."""
+    first = {}
+    for name in names:
+        first.setdefault(tuple(text_of(name, function) for function in functions), name)
+    return list(first.values())
+
+
+def that_open(names) -> list[str]:
+    """One file for each version of what checks and makes the environments of a run."""
+    checks = ("check_env", "check_video", "check_wrappers", "hint_for", "choose_backend")
+    return one_of_each(names, "open_envs", "make_envs", "flatten", *checks)
 
 
 def no_noise(algo) -> dict:
@@ -182,11 +208,6 @@ def has(algo, flag: str) -> bool:
 
 def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
-
-
-def as_flags(args, *names: str) -> list:
-    """The command line of some fields of Args."""
-    return [part for name in names for part in (flag(name), getattr(args, name))]
 
 
 def command_line(*flags, script: str | Path, cwd: Path, **variables: str) -> subprocess.Popen:

@@ -158,15 +158,6 @@ class FakeAtari(gym.vector.VectorEnv):
         return FakeAtari.REWARDS[(step - 1) % 7] * (i + 1)
 
     @staticmethod
-    def timeline(i: int, rows: int) -> list[tuple[int, int] | None]:
-        """(game, steps taken before) of environment i in each row; None for a reset row."""
-        every = (
-            [(game, step) for step in range(FakeAtari.length(i, game))] + [None]
-            for game in range(rows)
-        )
-        return [row for game in every for row in game][:rows]
-
-    @staticmethod
     def decode(obs) -> tuple[int, int, int] | None:
         """(i, game, step) of one 84 x 84 frame; None if it is black."""
         thirds = [int(obs[row, 0]) for row in (0, 28, 56)]

@@ -122,15 +122,6 @@ def test_n_step_returns_by_hand():
         assert torch.equal(targets[VALID], expected[VALID])
 
 
-def test_td_target_by_hand():
-    """Would break: a terminal state worth something, the value of another action. Samples: terminal; 2 + 0.5 x 4;
-    an action whose value is not the largest: 2 + 0.5 x 3."""
-    algo = load("dqn_atari")
-    values, action = torch.tensor([[1, 4.0, 3], [1, 4, 3], [1, 4, 3]]), torch.tensor([1, 1, 2])
-    reward, terminal = torch.tensor([2.0, 2, 2]), torch.tensor([1.0, 0, 0])
-    assert algo.td_target(reward, terminal, values, action, 0.5).tolist() == [2.0, 4.0, 3.5]
-
-
 # ---- one step of each update
 
 

@@ -3,10 +3,7 @@
 import errno
 import importlib.util
 import json
-import re
-import runpy
 import shutil
-import signal
 import sys
 
 import gymnasium as gym
@@ -20,8 +17,6 @@ from conftest import (
     EVERY,
     LOOPS,
     PARENTS,
-    ROOT,
-    command_line,
     every_of,
     flag,
     has,
@@ -30,7 +25,6 @@ from conftest import (
     run_folder,
     script,
     tiny,
-    toy,
 )
 
 NAN, INF = float("nan"), float("inf")
@@ -230,7 +224,7 @@ VECTOR = [  # env_id, words
 MORE = {
     "ppo_continuous": [("CartPole-v1", "ppo.py"), ("Several-v0", "ppo_multidiscrete.py")],
     "sac_continuous": [("CartPole-v1", "dqn.py"), ("NoBounds-v0", "TransformAction"),
-                       ("Integers-v0", "real numbers"), ("Several-v0", "ppo_multidiscrete.py")],
+                       ("Several-v0", "ppo_multidiscrete.py")],
     **dict.fromkeys(["ppo", "dqn"], [("Pendulum-v1", "ppo_continuous.py"), ("ShiftedDiscrete-v0", "5")]),
     **dict.fromkeys(["ppo_pixels"], [("ShiftedPixels-v0", "5"), ("CartPole-v11", "CartPole"),
                              ("Pendulum-v1", "Discrete"), ("no_such_module:Any-v0", "no_such"),
@@ -245,10 +239,6 @@ class Unbounded(toy_envs.Counter):
     action_space = toy_envs.box(1)
 
 
-class Integers(toy_envs.Counter):
-    action_space = gym.spaces.Box(0, 3, (1,), np.int64)
-
-
 class Several(toy_envs.Counter):
     action_space = gym.spaces.MultiDiscrete([2, 3])
 
@@ -257,7 +247,6 @@ class Several(toy_envs.Counter):
 def test_environments(every, tmp_path, registered):
     """Would break: a traceback, an empty run folder."""
     registered("NoBounds-v0", Unbounded)
-    registered("Integers-v0", Integers)
     registered("Several-v0", Several)
     ids = VECTOR if has(every, "env_backend") else []
     for env_id, word in ids + MORE[every.__name__]:
@@ -395,38 +384,6 @@ def test_modules_that_go_wrong(kind, tmp_path, monkeypatch):
         refused(load("ppo"), tmp_path / "empty", "--env-id", words, env_id="wrong_module:Gone-v0")
     finally:
         gym.registry.pop("Gone-v0", None)
-
-
-@pytest.mark.parametrize("name", ["ppo_continuous", "dqn"])
-def test_videos_that_cannot_be_recorded(name, tmp_path, registered, monkeypatch):
-    """Would break: a run that trains to its end before it says that it cannot record."""
-
-    class Renders(toy_envs.Counter):
-        metadata = {"render_modes": ["rgb_array"]}
-        render_mode, frame = "rgb_array", None
-        id, episode = 0, -1
-
-        def __init__(self, render_mode=None):
-            pass
-
-        def render(self):
-            if self.frame is None:
-                raise OSError("no display")
-            return self.frame
-
-    class NoFrames(Renders):
-        frame = "text"
-
-    algo = load(name)
-    wrapped = (lambda env: env) if name in CONTINUOUS else toy_envs.WithChoices
-    for make, words in ((Renders, "no display"), (NoFrames, "needs render_mode rgb_array")):
-        env_id = registered(make.__name__, lambda render_mode=None, make=make: wrapped(make()))
-        refused(algo, tmp_path, "--capture-video", words, env_id=env_id, capture_video=True)
-    refused(algo, tmp_path, "--capture-video", env_id=toy(algo), capture_video=True)
-    hide(monkeypatch, "moviepy")
-    algo = load(name)
-    env_id = "Pendulum-v1" if name in CONTINUOUS else "CartPole-v1"
-    refused(algo, tmp_path, "pip install moviepy", env_id=env_id, capture_video=True)
 
 
 # ---- run folders
@@ -567,85 +524,3 @@ def test_weights_are_loaded_with_care():
     for name in EVERY:
         text = script(name).read_text()
         assert text.count('load_weights(agent, saved["agent"], args.resume)') == 1, name
-
-
-# ---- command lines
-
-ENVIRONMENT = "--env-id Pendulm-v1"  # ends what is not refused before the environment is made
-COMMANDS = [  # file, flags, words of the message
-    ("ppo_continuous", "--num-envs 0", "--num-envs 0 must be above 0"),
-    ("ppo_continuous", "--total-timesteps 1e6", "Error parsing --total-timesteps"),
-    ("ppo_continuous", "--total-timesteps 100", "less than one rollout of 2048 steps"),
-    ("ppo_continuous", "--num-minibatches 7", "Try 8"),
-    ("ppo_continuous", "--learning-rate nan", "--learning-rate nan must be above 0"),
-    ("ppo_continuous", "--seed 8589934592", "below 2**32"),
-    ("ppo_continuous", "--device gpu", "Expected one of ('auto', 'cpu', 'cuda', 'mps')"),
-    ("ppo_continuous", "--num-env 8", "Perhaps you meant"),
-    ("ppo_continuous", "--env-id", "Missing value for argument '--env-id'"),
-    ("ppo_continuous", "--resume", "--resume: expected one argument"),
-    ("ppo_continuous", "Pendulum-v1", "Unrecognized options: Pendulum-v1"),
-    ("ppo_continuous", f"--seed 1 --seed 2 {ENVIRONMENT}", "Did you mean: `Pendulum`?"),
-    ("ppo_continuous", "--capture-video True", "--capture-video takes no value"),
-    ("ppo_continuous", "--norm-adv=False", "--norm-adv takes no value"),
-    ("rpo_continuous", "--rpo-alpha nan", "--rpo-alpha nan must be at least 0"),
-    ("ppo_icm", "--icm-beta 1.5", "--icm-beta 1.5 must be at most 1"),
-    ("ppo_rad", "--amplitude-low 2 --amplitude-high 1", "must not exceed --amplitude-high 1.0"),
-    ("a2c_atari", "--rms-alpha 1.5", "--rms-alpha 1.5 must be at most 1"),
-    ("dqn_atari", "--buffer-size 4000000000", "needs more than 8 GiB of memory; use at most"),
-    ("pqn", "--num-minibatches 7", "into equal parts. Try 8"),
-    ("pqn_atari", "--num-steps 3", "--num-steps 3 must be at least 4"),
-    ("dqn_pixels", "--learning-starts 10", "must be at least 24 (3 x --num-envs 8)"),
-    ("td3_continuous", "--autotune", "Unrecognized options: --autotune"),
-    ("ppo", "--upload-model", "leave it out"),
-    ("ppo", "--cuda=False", "use --device cpu"),
-]
-
-
-@pytest.mark.parametrize(("name", "flags", "words"), COMMANDS)
-def test_command_lines(name, flags, words, tmp_path, monkeypatch, capfd):
-    """In this process, for speed. Would break: a traceback; status 0; advice that is lost."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(sys, "argv", [f"{name}.py", *flags.split()])
-    with pytest.raises(SystemExit) as stopped:
-        runpy.run_path(str(script(name)), run_name="__main__")
-    code = stopped.value.code
-    message = code if isinstance(code, str) else capfd.readouterr().err
-    assert code not in (None, 0) and words in message and "Traceback" not in message, message
-    assert isinstance(code, int) or len(message.splitlines()) == 1
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("name", "module"),
-    [("probe", "torch"), ("enjoy", "gymnasium"), ("tune", "optuna"), ("sweep", "tqdm")],
-)
-def test_interrupted_at_the_start(name, module, tmp_path):
-    """Would break: the traceback of a Ctrl-C in the seconds in which a script of scripts/ imports its libraries."""
-    (tmp_path / f"{module}.py").write_text("raise KeyboardInterrupt")
-    file = ROOT / "scripts" / f"{name}.py"
-    process = command_line(script=file, cwd=tmp_path, PYTHONPATH=str(tmp_path))
-    assert process.communicate(timeout=60) == ("", "") and process.wait() == -signal.SIGINT
-
-
-def test_on_the_command_line(tmp_path):
-    """tyro's box for a value, one line for the rest. Would break: a library's warnings around it, exit
-    status 0, a traceback; all at once for speed."""
-    processes = {}
-    for number, (name, flags, word, status) in enumerate(
-        [
-            ("ppo_continuous", ["--env-id", "Pendulum-v11"], "--env-id", 1),
-            ("dqn_atari", ["--total-timesteps", "100"], "--learning-starts", 2),
-        ]
-    ):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        process = command_line(*flags, script=script(name), cwd=folder)
-        processes[folder] = word, status, process
-    for folder, (word, status, process) in processes.items():
-        output, errors = process.communicate(timeout=240)
-        lines = [line for line in errors.splitlines() if not re.match("[╭╰│]", line)]
-        assert process.returncode == status, errors
-        assert word in errors and "Traceback" not in errors, errors
-        assert len(lines) == (status == 1) and output == "", errors
-        assert list(folder.iterdir()) == []

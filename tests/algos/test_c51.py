@@ -32,22 +32,6 @@ def project_slowly(reward, terminal, probs, atoms, gamma):
     return target
 
 
-def test_projection_by_hand():
-    """Atoms 0, 1, 2. Reward 0.25 and gamma 0.5 move them to 0.25, 0.75 and 1.25. The probabilities 0.2, 0.4, 0.4 give
-    atom 0 0.2 * 0.75 + 0.4 * 0.25, atom 2 0.4 * 0.25 and atom 1 the rest. At a termination all lies at 0.25.
-    Would break: a termination that bootstraps, a probability that goes to the wrong neighbour."""
-    next_probs = torch.tensor([[[0.2, 0.4, 0.4], [1.0, 0.0, 0.0]]]).expand(2, 2, 3)
-    target = c51.td_target(
-        torch.tensor([0.25, 0.25]),
-        torch.tensor([0.0, 1.0]),
-        next_probs,
-        torch.tensor([0, 0]),
-        torch.tensor([0.0, 1.0, 2.0]),
-        0.5,
-    )
-    assert target == pytest.approx(torch.tensor([[0.25, 0.65, 0.1], [0.75, 0.25, 0.0]]))
-
-
 @pytest.mark.parametrize(
     ("v_min", "v_max", "n_atoms"), [(0.0, 100.0, 101), (-10.0, 10.0, 51), (-3.0, 1.0, 2)]
 )
@@ -164,27 +148,6 @@ def test_loss(double_dqn):
     assert chosen_by_others > 5  # else the two kinds of choice would look alike
     assert loss.item() == pytest.approx(np.mean(entropies), rel=1e-5)
     assert metrics["losses/q_values"].item() == pytest.approx(np.mean(values), rel=1e-4)
-
-
-def test_a_distribution_of_two_returns():
-    """A state whose reward is 0 or 1 with equal probability, and then ends: C51 learns both, where DQN learns the mean.
-    Would break: a distribution that collapses to its mean, values that are not its mean."""
-    torch.manual_seed(1)
-    args = c51.Args(n_atoms=11, v_min=0.0, v_max=1.0, batch_size=64)
-    agent = c51.Agent(1, gym.spaces.Discrete(2), args)
-    optimizer = torch.optim.Adam(agent.parameters(), lr=1e-2)
-    for _ in range(200):
-        batch = {
-            "obs": torch.ones(64, 1),
-            "next_obs": torch.ones(64, 1),
-            "action": torch.randint(2, (64,)),
-            "reward": torch.arange(64) % 2 * 1.0,
-            "terminal": torch.ones(64),
-        }
-        c51.update(agent, agent, optimizer, args, batch)
-    probs = agent.log_probs(torch.ones(1, 1)).exp()[0]
-    assert probs[:, [0, -1]].detach().numpy() == pytest.approx(0.5, abs=0.1)
-    assert agent(torch.ones(1, 1)).detach().numpy() == pytest.approx(0.5, abs=0.1)
 
 
 @pytest.mark.parametrize(

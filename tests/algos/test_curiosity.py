@@ -1,6 +1,5 @@
 """Intrinsic rewards: ppo_rnd.py and ppo_icm.py."""
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -27,12 +26,6 @@ def minibatch(agent, rows: int = 32) -> dict:
     names = ("advantage", "target", "old_value", "int_target")
     batch = {"x": x, "action": action, "old_logprob": logprob + 0.1 * torch.randn(rows)}
     return batch | {name: torch.randn(rows) for name in names} | {"next_x": torch.randn(rows, 3)}
-
-
-def intrinsic_reward(agent, x, action, next_x):
-    if hasattr(agent, "get_errors"):
-        return agent.get_errors(x, action, next_x)[0]
-    return agent.get_intrinsic_reward(next_x)
 
 
 @pytest.mark.parametrize("gae_lambda, value", [(1.0, 0.0), (0.5, 3.0)])
@@ -148,20 +141,3 @@ def test_both_kinds_of_actions_train_and_go_on(curious, monkeypatch, tmp_path, k
     assert begun[0]["bonus_rms.count"] > 0 and equal(begun[0], saved["agent"])
     mean = begun[0]["bonus_rms.mean"]  # the intrinsic returns do not start again at 0
     assert mean > 0 and (returns[0][: args.num_envs] >= 0.999 * args.int_gamma * mean).all()
-
-
-def test_other_actions_are_refused(curious, registered, tmp_path):
-    """Would break: an action space that fails in the middle of the first rollout."""
-
-    class Many(gym.Env):
-        observation_space, action_space = Box(-1, 1, (3,)), gym.spaces.MultiDiscrete([2, 2])
-
-        def reset(self, seed=None, options=None):
-            return np.zeros(3, np.float32), {}
-
-        def step(self, action):
-            return np.zeros(3, np.float32), 1.0, False, False, {}
-
-    with pytest.raises(SystemExit, match="takes a Box of real numbers or Discrete"):
-        curious.train(tiny(curious, tmp_path, env_id=registered("Many-v0", Many)))
-    assert not list(tmp_path.glob("runs/*"))

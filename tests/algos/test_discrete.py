@@ -90,13 +90,6 @@ def test_reinforce_gradient_by_hand(classic, baseline, norm_adv):
     ].isfinite()  # nothing to standardise
 
 
-@files("reinforce")
-def test_returns_by_hand(classic):
-    """Rewards 1 2 3 and 4 0 0, gamma 1/2."""
-    returns = classic.compute_returns(torch.tensor([[1, 4], [2, 0], [3, 0.0]]), 0.5)
-    assert torch.equal(returns, torch.tensor([[2.75, 4], [3.5, 0], [3, 0]]))
-
-
 # ---- DQN ----
 
 

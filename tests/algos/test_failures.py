@@ -2,7 +2,9 @@
 
 import functools
 import re
+import signal
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ import torch
 import toy_envs
 from conftest import (
     ATARI,
+    CLASSIC,
     CONTINUOUS,
     EVALUATES,
     PIXELS,
@@ -200,3 +203,75 @@ def test_an_evaluation_ends(every, tmp_path, capsys, monkeypatch, registered):
     assert len(summary["eval_returns"]) == 2
     if every.__name__ not in ATARI:  # 1 + 2 + ... + 30, and one more each
         assert sorted(summary["eval_returns"]) == [465, 495]
+
+
+class Nan:
+    """Environments of an evaluation, the second of which pays no number."""
+
+    num_envs = 2
+
+    def __init__(self, obs):
+        self.obs = obs
+        self.unwrapped = self
+
+    def step(self, action):
+        ended = np.ones(2, bool)
+        return self.obs, np.array([1.0, np.nan]), ended, ~ended, {}
+
+    def close(self):
+        pass
+
+
+@every_of("ppo_continuous", "trpo_continuous", "sac_continuous", *CLASSIC)
+def test_nan_in_an_evaluation(every, tmp_path):
+    """Would break: exit status 0, "evaluation nan" and a summary that is no JSON."""
+    args = tiny(every, tmp_path)
+    envs, obs = every.make_envs(args, "gymnasium", 2, 1)
+    more = ["float32"] if every.__name__ == "sac_continuous" else []
+    agent = every.Agent(obs.shape[1], envs.single_action_space, args, *more)
+    envs.close()
+    with pytest.raises(SystemExit, match="NaN or infinity .* evaluation environment 1"):
+        every.evaluate(agent, Nan(obs), obs)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="Windows has no SIGUSR1")
+@pytest.mark.parametrize("sent", [["SIGUSR1"], ["SIGINT", "SIGINT"]])
+def test_signals(sent, tmp_path):
+    """SIGUSR1 is Slurm's warning. Would break: a run that ends unsaved by it; a second Ctrl-C that does nothing."""
+    flags = ["--env-id", "CartPole-v1", "--total-timesteps", 10**9]
+    if len(sent) == 2:  # an iteration that lasts longer than the test
+        flags += ["--num-envs", 8, "--num-steps", 10**6, "--num-minibatches", 8]
+        flags += ["--env-backend", "gymnasium"]
+    process = command_line(*flags, script=script("ppo"), cwd=tmp_path)
+    deadline = time.time() + 60
+    while not list(tmp_path.glob("runs/*/events*")) and time.time() < deadline:
+        time.sleep(0.1)
+    time.sleep(1)
+    for name in sent:
+        process.send_signal(getattr(signal, name))
+        time.sleep(0.5)
+    _, errors = process.communicate(timeout=60)
+    if len(sent) == 2:
+        assert process.returncode == -signal.SIGINT, errors
+    else:
+        assert process.returncode == 128 + signal.SIGUSR1, errors
+        assert (run_folder(tmp_path) / "checkpoint.pt").exists()
+    assert "Traceback" not in errors
+
+
+@every_of("ppo", "dqn", "trpo_continuous", "sac_continuous")
+def test_extension_that_is_killed_at_once(every, tmp_path):
+    """Would break: a resume to more steps, killed before its first checkpoint, that forgets the new total."""
+    every.train(tiny(every, tmp_path, total_timesteps=64))
+    run = str(run_folder(tmp_path))
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    more = tiny(every, tmp_path, resume=run, total_timesteps=128)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(every, "open_bar", killed)
+        every.train(more)
+    again = every.Args(**every.load_checkpoint(run)["args"])
+    assert again.total_timesteps == 128
+    assert every.train(again)["global_step"] >= 128

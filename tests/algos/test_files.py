@@ -30,9 +30,6 @@ from conftest import (
     script,
 )
 
-CHILDREN = [
-    name for name in VARIANTS if name not in ("rpo_continuous", *RUNNERS)
-]  # one variant runs
 OWN = {"Args", "train", "Replay"}  # what each file has its own of
 PHASES = "Set up|Storage|Rollout|Advantages|Update|Log|Evaluate|Save"  # comments in train()
 # How many versions a class, function or phase of train() has in all files, but for the tagged ones of variants and

@@ -211,34 +211,6 @@ def squashed(off, mean: float, logstd: float, dims: int = 1):
 
 
 @of(SAC_FILE)
-@pytest.mark.parametrize(("mean", "logstd"), [(0.0, 0.0), (0.7, -1.0), (-1.2, 0.4), (0.3, -3.0)])
-def test_density(off, monkeypatch, mean, logstd):
-    """The density over (-1, 1), summed up numerically, is 1 and gives the entropy; the share of samples in a bin is
-    the density's integral over it. Would break: no correction for tanh or one of the wrong sign, a log standard
-    deviation that is taken for another number."""
-    agent = squashed(off, mean, logstd)
-    count = 200_000
-    with torch.no_grad():
-        sample, logprob = agent.get_action(torch.zeros(count, 1))
-        # Where the Gaussian is drawn at these quantiles, tanh of it covers (-1, 1)
-        quantiles = (torch.arange(20_000, dtype=torch.float64) + 0.5) / 20_000
-        scripted(monkeypatch, (2**0.5 * torch.erfinv(2 * quantiles - 1)).float()[:, None])
-        action, at = agent.get_action(torch.zeros(20_000, 1))
-    action, at = action.squeeze().double(), at.double()
-    assert (action.diff() >= 0).all() and -1 <= action[0] and action[-1] <= 1
-    density = at.exp()
-    assert torch.trapezoid(density, action).item() == pytest.approx(1, abs=2e-3)
-    entropy = -torch.trapezoid(density * at, action).item()
-    assert -logprob.mean().item() == pytest.approx(entropy, abs=0.01)
-    middle = action[density > density.max() / 20]
-    for edges in torch.linspace(middle[0], middle[-1], 7, dtype=torch.float64).unfold(0, 2, 1):
-        inside = (action >= edges[0]) & (action < edges[1])
-        share = ((sample >= edges[0]) & (sample < edges[1])).double().mean().item()
-        integral = torch.trapezoid(density[inside], action[inside]).item()
-        assert share == pytest.approx(integral, abs=5e-3)
-
-
-@of(SAC_FILE)
 def test_logprob_equals_pytorch(off):
     """Against TransformedDistribution with TanhTransform, with its gradients. Would break: log-probabilities that are
     not summed over the actions, a sample that the gradient does not pass, means and deviations mixed up."""
@@ -371,13 +343,6 @@ def test_target_noise(off):
     assert share == pytest.approx(0.3173, abs=0.02)  # of a Gaussian beyond one deviation
     bounded = next_actions(off, 0.9)
     assert bounded.max() == 1 and bounded.min() == pytest.approx(0.4)
-
-
-@of(DDPG_FILE)
-def test_no_target_noise(off):
-    """Would break: noise on the target policy's action, the online policy in its place."""
-    plain = next_actions(off, 0.25, exploration_noise=0.3)
-    torch.testing.assert_close(plain, torch.full_like(plain, 0.25))
 
 
 @of(TD3_FILE, DDPG_FILE)

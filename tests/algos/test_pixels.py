@@ -1,12 +1,28 @@
 """ppo_pixels.py and dqn_pixels.py: what they see, and their network. Their runs are in test_runs.py."""
 
+import functools
+
 import cv2
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+<<<<<<< HEAD
 from conftest import PIXELS, load, spy, tiny
+=======
+import toy_envs
+from conftest import (
+    PIXELS,
+    command_line,
+    load,
+    script,
+    tiny,
+)
+>>>>>>> ff0a161cb92f9874fb7ff2503f004df66e6d0671
 from test_atari_loss import by_hand
+from test_bad_input import refused
+from test_environments import open_envs, opened
+from test_videos import Filmed
 from toy_envs import Still
 
 
@@ -109,6 +125,7 @@ def test_variants_of_the_study():
         assert total[0] == reward and max(total) == reward and terminated
 
 
+<<<<<<< HEAD
 def test_box_actions(monkeypatch, tmp_path):
     """ppo_pixels_continuous.py. Would break: actions beyond their bounds, an update on clipped ones, a log-probability
     that is not the sum over dimensions, an evaluation with noise."""
@@ -151,3 +168,120 @@ def test_discrete_actions_are_refused(tmp_path):
         env_id = "CounterPixels-v0" if "continuous" in name else "CounterBoxPixels-v0"
         with pytest.raises(SystemExit, match=other):
             algo.train(tiny(algo, tmp_path, env_id=env_id))
+=======
+@pytest.mark.parametrize("name", PIXELS)
+def test_atari_id_in_a_file_for_images(name, tmp_path):
+    """In a process of its own, which does not know ale-py. Would break: "have you installed ALE?" where it is."""
+    process = command_line("--env-id", "ALE/Pong-v5", script=script(name), cwd=tmp_path)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 1 and errors.count("\n") == 1, errors
+    assert "ppo_atari.py" in errors and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", PIXELS)
+def test_rendered_fractions_into_a_network_for_images(name, tmp_path, registered):
+    """Would break: a training whose every pixel is 0."""
+
+    def make(render_mode=None):
+        fractions = np.full((40, 60, 3), 0.8)
+        return toy_envs.WithChoices(Filmed(fractions, fractions, {}, render_mode))
+
+    env_id = registered("Fractions-v0", make)
+    refused(load(name), tmp_path, "--env-id", "float64", "uint8", env_id=env_id)
+
+
+LAYOUTS = {(40, 60): True, (40, 60, 1): True, (1, 40, 60): False, (40, 60, 3): True}
+
+
+@pytest.mark.parametrize("name", PIXELS)
+def test_layouts_of_images(name, tmp_path, registered):
+    """Would break: training on what is rendered although the environment shows images; the environment
+    here renders nothing."""
+    algo = load(name)
+    for shape, becomes_a_stack in LAYOUTS.items():
+        env_id = registered(
+            f"Layout{len(gym.registry)}-v0", lambda shape=shape: toy_envs.Still(shape)
+        )
+        envs, obs = open_envs(algo, tiny(algo, tmp_path, env_id=env_id))
+        envs.close()
+        assert obs.shape[1:] == ((4, 84, 84) if becomes_a_stack else shape)
+        assert (obs == 9).all() or shape[-1] == 3  # the sum of three channels is rounded
+
+
+class Other(toy_envs.Still):
+    def __init__(self, shape: tuple, dtype, high: int):
+        self.observation_space = gym.spaces.Box(0, high, shape, dtype)
+
+    def reset(self, *, seed=None, options=None):
+        return self.observation_space.low, {}
+
+
+class Bytes(gym.ObservationWrapper):
+    def __init__(self, env):
+        super().__init__(env)
+        self.observation_space = gym.spaces.Box(0, 255, (3, 84, 84), np.uint8)
+
+    def observation(self, obs):
+        return (255 * obs).astype(np.uint8)
+
+
+@pytest.mark.parametrize("name", PIXELS)
+def test_other_layouts_of_images(name, tmp_path, registered):
+    """Would break: a run on what is rendered, or no word of the layouts that work."""
+    algo = load(name)
+    others = [
+        ((3, 84, 84), np.float32, 1),
+        ((4, 84, 84, 3), np.uint8, 255),
+        ((40, 60), np.float64, 1),
+    ]
+    for other in others:
+        env_id = registered(f"Other{len(gym.registry)}-v0", lambda other=other: Other(*other))
+        words = ["uint8", "(frames, height, width)", "WRAPPERS", "TransformObservation"]
+        refused(algo, tmp_path, "--env-id", *words, env_id=env_id)
+    algo.WRAPPERS = (Bytes,)
+    env_id = registered("OtherBytes-v0", lambda: Other(*others[0]))
+    envs, obs = open_envs(algo, tiny(algo, tmp_path, env_id=env_id))
+    envs.close()
+    assert obs.shape[1:] == (3, 84, 84)
+
+
+class InAPart(toy_envs.Still):
+    """An image in a dictionary."""
+
+    def __init__(self):
+        super().__init__((40, 60))
+        self.observation_space = gym.spaces.Dict(camera=self.observation_space)
+
+    def reset(self, *, seed=None, options=None):
+        return {"camera": np.full((40, 60), 9, np.uint8)}, {}
+
+
+@pytest.mark.parametrize("name", PIXELS)
+def test_an_image_in_a_dictionary(name, tmp_path, registered):
+    """Would break: training on what is rendered, in silence."""
+    algo = load(name)
+    env_id = registered("InAPart-v0", InAPart)
+    words = ["camera", "dictionary", "TransformObservation", "WRAPPERS"]
+    refused(algo, tmp_path, "--env-id", *words, env_id=env_id)
+    camera = gym.spaces.Box(0, 255, (40, 60), np.uint8)
+    taken_out = functools.partial(
+        gym.wrappers.TransformObservation, func=lambda obs: obs["camera"], observation_space=camera
+    )
+    algo.WRAPPERS = (taken_out,)
+    envs, obs = open_envs(algo, tiny(algo, tmp_path, env_id=env_id))
+    envs.close()
+    assert (obs == 9).all()
+
+
+@pytest.mark.parametrize("name", PIXELS)
+def test_images_too_small_for_the_network(name, tmp_path, registered):
+    """Would break: a grid of 10 x 10 cells with 4 channels, and no hint at their order, nor at a file
+    for it."""
+    env_id = registered("Small-v0", lambda: toy_envs.Still((10, 10, 4)))
+    other = name.removesuffix("_pixels")
+    words = ["10 images of 10 x 4", "order", "TransformObservation", f"{other}.py"]
+    refused(load(name), tmp_path, *words, "FlattenObservation", env_id=env_id)
+    algo = load(other)
+    algo.WRAPPERS = (gym.wrappers.FlattenObservation,)
+    opened(algo, tmp_path, env_id=env_id)
+>>>>>>> ff0a161cb92f9874fb7ff2503f004df66e6d0671

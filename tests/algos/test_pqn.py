@@ -5,22 +5,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import ATARI, PQN, cheap, fake_atari, load, spy, tiny
-from test_loss import DONES, REWARDS, TERMINATEDS, VALID, VALUES
 from toy_envs import Counter, FakeAtari
-
-# The rollout of test_gae.py with gamma = lambda = 1/2: G[t] = r[t] + (G[t + 1] + V[t + 1]) / 4.
-#
-# Environment 0 terminates in row 1; row 2 is its autoreset step (obs is the terminal state, reward is junk).
-#   row 4: G = 4 + 8/2 = 8                     the rollout ends here: only V = 8 is known
-#   row 3: G = 3 + (8 + 2)/4 = 5.5
-#   row 1: G = 2                               terminal: worth nothing, and the trace stops
-#   row 0: G = 1 + (2 + 4)/4 = 2.5
-# Environment 1 is truncated in row 2; row 3 is its autoreset step, whose observation is the true final one, V = 10.
-#   row 4: G = 5 + 4/2 = 7
-#   row 2: G = 2 + 10/2 = 7                    bootstraps from V = 10, and the trace stops
-#   row 1: G = 1 + (7 + 6)/4 = 4.25
-#   row 0: G = 1 + (4.25 + 2)/4 = 2.5625
-BY_HAND = torch.tensor([[2.5, 2.5625], [2, 4.25], [0, 7], [5.5, 0], [8, 7]])
 
 
 @pytest.fixture(params=PQN)
@@ -38,14 +23,6 @@ def make_agent(algo, **flags):
 
 
 # ---- targets
-
-
-def test_targets_by_hand(algo):
-    """Would break: a bootstrap from a terminal state, none from a truncated one, a trace through a `done`, a trace
-    beyond the rollout's end."""
-    targets = algo.compute_q_lambda(REWARDS, VALUES, TERMINATEDS, DONES, 0.5, 0.5)
-    assert targets.shape == REWARDS.shape
-    assert torch.equal(targets[VALID], BY_HAND[VALID])
 
 
 def forward_view(rewards, values, terminateds, dones, gamma, q_lambda) -> torch.Tensor:
@@ -81,17 +58,6 @@ def test_targets_equal_the_forward_view(algo, q_lambda):
     if q_lambda == 0:  # the one-step target of DQN
         expected = rewards + 0.9 * values[1:] * (1 - terminateds)
         torch.testing.assert_close(algo.compute_q_lambda(*rollout, q_lambda), expected)
-
-
-def test_lambda_one_is_the_monte_carlo_return(algo):
-    """Rewards 1 2 4 and gamma 1/2, then a state worth 8. Would break: a bootstrap on the way."""
-    rewards, values = torch.tensor([[1.0], [2], [4]]), torch.tensor([[50.0], [60], [70], [8]])
-    running = torch.zeros(3, 1)
-    targets = algo.compute_q_lambda(rewards, values, running, running, 0.5, 1.0)
-    assert targets.flatten().tolist() == [4.0, 6.0, 8.0]
-    ended = torch.tensor([[0.0], [0], [1]])
-    targets = algo.compute_q_lambda(rewards, values, ended, ended, 0.5, 1.0)
-    assert targets.flatten().tolist() == [3.0, 4.0, 4.0]
 
 
 # ---- a run on environments whose every number is known (toy_envs.py)

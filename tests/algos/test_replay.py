@@ -1,5 +1,4 @@
-"""The replay of dqn_atari.py, which stores frames, against a store of whole transitions, over random episodes; what
---save-replay saves."""
+"""What --save-replay saves, and what the replay of dqn_atari.py holds."""
 
 import numpy as np
 import pytest
@@ -7,75 +6,6 @@ import torch
 from conftest import ATARI, cheap, fake_atari, load, run_folder, tiny
 
 ROWS, ENVS = 12, 3
-
-
-class World:
-    """Plays random episodes into a Replay and keeps each transition whole; its number is its reward."""
-
-    def __init__(self, rows: int = ROWS, seed: int = 0):
-        self.algo, self.rng = load("dqn_atari"), np.random.default_rng(seed)
-        self.replay, self.count, self.happened = self.algo.Replay(rows, ENVS), 0, {}
-        self.start()
-
-    def start(self):
-        """All environments begin an episode, as after a resume."""
-        self.done, self.steps, self.obs = (
-            np.zeros(ENVS, bool),
-            np.zeros(ENVS, int),
-            np.zeros((ENVS, 4, 84, 84), "B"),
-        )
-        self.obs[:, -1] = self.rng.integers(1, 256, (ENVS, 84, 84))
-
-    def play(self, rows: int):
-        for _ in range(rows):
-            ends = self.rng.choice(
-                4, ENVS, p=[0.6, 0.15, 0.1, 0.15]
-            )  # goes on, terminates, truncated, a life is lost
-            action, valid, obs = self.rng.integers(0, 18, ENVS), ~self.done, self.obs
-            number = (np.arange(ENVS) + ENVS * self.count).astype(np.float32)
-            terminal = np.isin(ends, (1, 3)) & valid
-            self.replay.add(
-                obs, np.minimum(self.steps, 3).astype("B"), action, number, terminal, valid
-            )
-            new = self.rng.integers(1, 256, (ENVS, 1, 84, 84)).astype("B")
-            old = np.where(valid[:, None, None, None], obs[:, 1:], 0).astype("B")
-            self.obs = np.concatenate([old, new], axis=1)
-            for i in range(ENVS):
-                if valid[i]:
-                    transition = obs[i], self.obs[i], action[i], terminal[i]
-                    self.happened[int(number[i])] = (self.count, min(self.steps[i], 3), transition)
-            self.steps = np.where(valid, self.steps + 1, 0)
-            self.done = np.isin(ends, (1, 2)) & valid
-            self.count += 1
-
-    def drawable(self, rows: int = ROWS) -> set[int]:
-        """Transitions whose frames are all among the last rows."""
-        oldest, newest = max(self.count - rows, 0), self.count - 1
-        return {n for n, (t, back, _) in self.happened.items() if t - back >= oldest and t < newest}
-
-    def drawn(self, size: int) -> list[int]:
-        """Draws, and checks that each of them happened."""
-        obs, next_obs, action, reward, terminal = self.replay.sample(size).values()
-        assert (
-            obs.shape == next_obs.shape == (size, 4, 84, 84)
-            and obs.dtype == next_obs.dtype == torch.uint8
-        )
-        assert (
-            action.shape == reward.shape == terminal.shape == (size,)
-            and reward.dtype == terminal.dtype
-        )
-        numbers = reward.int().tolist()
-        for k, number in enumerate(numbers):
-            _, _, (was, following, did, ended) = self.happened[number]
-            assert np.array_equal(obs[k], was) and np.array_equal(next_obs[k], following)
-            assert (int(action[k]), bool(terminal[k])) == (did, ended)
-        return numbers
-
-
-@pytest.fixture
-def world():
-    np.random.seed(0)
-    return World()
 
 
 def arrays(replay) -> dict[str, np.ndarray]:
@@ -167,7 +97,8 @@ def test_full_ring_is_saved_and_loaded(name, tmp_path, monkeypatch):
         assert np.array_equal(copies[name], array)
 
 
-def test_frames_are_stored_once(world):
+def test_frames_are_stored_once():
     """Would break: whole stacks in the replay, or float frames: 7 GiB for a million steps would become 26 or more."""
-    size = sum(array.nbytes for array in arrays(world.replay).values())
+    replay = load("dqn_atari").Replay(ROWS, ENVS)
+    size = sum(array.nbytes for array in arrays(replay).values())
     assert size <= ROWS * ENVS * (84 * 84 + 20)

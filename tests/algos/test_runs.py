@@ -19,9 +19,11 @@ import pytest
 import torch
 import toy_envs
 from conftest import (
+    APART,
     ATARI,
     CONTINUOUS,
     EVALUATES,
+    EVERY,
     OFF_POLICY,
     PARENTS,
     PIXELS,
@@ -29,11 +31,11 @@ from conftest import (
     equal,
     events,
     every_of,
-    files,
     flag,
     has,
     load,
     longer,
+    one_of_each,
     read_checkpoint,
     run_folder,
     scalars,
@@ -44,6 +46,7 @@ from conftest import (
     value_loss,
 )
 from plainrl_tools.common import commit_of
+from test_bad_input import refused
 
 NO_SCHEDULE = ["trpo_continuous", "reinforce", "sac_continuous"]
 CHARTS = {"charts/episodic_return", "charts/episodic_length", "charts/SPS", "eval/episodic_return"}
@@ -237,32 +240,6 @@ def test_checkpoint_holds_the_agent(every, monkeypatch, tmp_path):
         torch.manual_seed(0)
         drawn.append(one.get_action(one.normalize(x)))
     assert all(torch.equal(*both) for both in zip(*drawn))
-
-
-@files("ppo_atari", "dqn_atari")
-def test_videos_of_atari(atari, tmp_path):
-    """Would break: --capture-video without pictures, in grey, or of more than three games."""
-    imageio = pytest.importorskip("imageio.v3")
-    flags = {"env_id": "ShortBreakout-v4", "capture_video": True, "eval_episodes": 4}
-    flags |= {"num_envs": 2, "eval_max_steps": 20}
-    atari.train(tiny(atari, tmp_path, **flags))
-    films = sorted((run_folder(tmp_path) / "videos").rglob("*.mp4"))
-    pictures = [imageio.imread(film) for film in films]
-    assert [len(film) for film in pictures] == [20] * 3
-    assert all(film.max() > 100 and film[0].shape[-1] == 3 for film in pictures)
-
-
-@every_of("ppo_continuous", "ppo_pixels")
-def test_videos(every, tmp_path):
-    """The whole episode: its first picture and one for each step. Would break: --capture-video that
-    records nothing, or another episode."""
-    imageio = pytest.importorskip("imageio.v3")
-    env_id = "Pendulum-v1" if every.__name__ in CONTINUOUS else "CartPole-v1"
-    flags = {"env_id": env_id, "capture_video": True, "eval_episodes": 1, "eval_max_steps": 600}
-    summary = every.train(tiny(every, tmp_path, **flags))
-    (film,) = (run_folder(tmp_path) / "videos").rglob("*.mp4")
-    length = 200 if every.__name__ in CONTINUOUS else summary["eval_returns"][0]
-    assert abs(len(imageio.imread(film)) - (length + 1)) <= 1  # its length is rounded
 
 
 class Terminal:
@@ -487,3 +464,83 @@ def test_learns(name, env_id, flags, least, tmp_path):
     algo = load(name)
     summary = algo.train(algo.Args(env_id=env_id, runs_dir=str(tmp_path), **flags))
     assert summary["eval_return_mean"] >= least
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_numbers_of_the_bar(columns, monkeypatch, tmp_path):
+    """Would break: "SPS 586" at 80 columns that means 5,860, as the line is cut within the number."""
+    algo, terminal = load("ppo"), Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr("tqdm.std._screen_shape_wrapper", lambda: lambda _: (columns, 24))
+    bar = algo.open_bar(tiny(algo, tmp_path, total_timesteps=1_000_000), 0)
+    bar.set_description_str("checkpoint 980000 ")
+    bar.postfix = "return -1234.5, SPS 5860"
+    bar.update(990_000)
+    bar.refresh()
+    bar.close()
+    lines = [line.split("\n")[0] for line in terminal.text.split("\r")]
+    assert all(len(line) < columns + 8 for line in lines)  # 8: moves of the cursor
+    assert any("990000/1000000, return -1234.5" in line for line in lines)
+    if columns >= 80:
+        assert any("SPS 5860 [" in line for line in lines)
+
+
+STARTING = one_of_each([name for name in EVERY if name not in APART], "open_run")
+
+
+def open_run(algo, folder, **flags):
+    """Open a run and close it; returns its folder."""
+    more = ["float32"] if has(algo, "precision") else []
+    run_dir, _, writer = algo.open_run(tiny(algo, folder, **flags), "cpu", *more, 0)
+    writer.close()
+    return run_dir
+
+
+@pytest.mark.parametrize("name", STARTING)
+def test_two_runs_in_a_second(name, monkeypatch, tmp_path):
+    """Would break: the second run of an array of jobs, which ends with "File exists" and a way out that is none."""
+    algo = load(name)
+    monkeypatch.setattr(algo.time, "time", lambda: 1000.0)
+    folders = [open_run(algo, tmp_path) for _ in range(3)]
+    assert [folder.name.split("__")[-1] for folder in folders] == ["1000", "1001", "1002"]
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")  # every attempt raises FileExistsError
+    with pytest.raises(SystemExit, match="--runs-dir .* File exists"):
+        open_run(algo, tmp_path, runs_dir=str(tmp_path / "link"))
+
+
+@pytest.mark.parametrize("name", STARTING)
+def test_track_with_reserved_characters_and_without_a_login(name, monkeypatch, tmp_path):
+    """Weights & Biases, faked. Would break: its traceback, which does not name --exp-name, and an empty run folder."""
+    algo, ids = load(name), []
+    fake = SimpleNamespace(init=lambda **given: ids.append(given["id"]), login=lambda: True)
+    fake.__spec__ = importlib.util.spec_from_loader("wandb", None)
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    folder = open_run(algo, tmp_path, track=True, exp_name="lr=1e-4 #2;3,4?5'6")
+    assert "__lr=1e-4 #2;3,4?5'6__" in folder.name
+    assert ids == [re.sub("[#;,?']", "-", folder.name)]
+
+    def login():
+        raise RuntimeError("No API key configured.\nUse `wandb login`.")
+
+    fake.login = login
+    with pytest.raises(SystemExit, match="^--track .*No API key.*WANDB_MODE=offline$"):
+        open_run(algo, tmp_path, track=True)
+    assert run_folder(tmp_path) == folder
+
+
+@pytest.mark.parametrize("name", STARTING)
+def test_compile_without_a_compiler(name, monkeypatch, tmp_path):
+    """Would break: twenty lines of PyTorch's traceback, after the run folder was made."""
+    monkeypatch.setenv("CXX", "/nowhere/g++")
+    refused(load(name), tmp_path, "--compile", "C++ compiler", "/nowhere/g++", "CXX", compile=True)
+
+
+@every_of("ppo_continuous")
+def test_running_mean_std_with_a_large_offset(every):
+    """Would break: mean of squares minus square of mean, which loses every digit here."""
+    rows = torch.randn(1000, 2) * torch.tensor([1.0, 0.1]) + torch.tensor([1000.0, -5.0])
+    rms = every.RunningMeanStd(2)
+    for part in rows.split([1, 7, 92, 900]):
+        rms.update(part)
+    np.testing.assert_allclose(rms.mean, rows.double().mean(0), rtol=1e-5)
+    np.testing.assert_allclose(rms.var, rows.double().var(0, correction=0), rtol=1e-2)

@@ -27,17 +27,7 @@ def make_agent(algo, **flags):
     return agent, args
 
 
-def constant(agent, mean, std):
-    """The policy of all states."""
-    agent.actor_mean[-1].weight.data.zero_()
-    agent.actor_mean[-1].bias.data.copy_(torch.tensor(mean))
-    agent.actor_logstd.data.copy_(torch.tensor(std).log())
-
-
 # ---- the penalty
-
-
-BY_HAND = math.log(2) - 5 / 16
 
 
 @pytest.fixture

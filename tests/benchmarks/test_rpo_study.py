@@ -12,10 +12,9 @@ from plainrl_tools.sweeping import plan
 
 rpo_study = load(ROOT / "benchmarks/studies/rpo/analyse.py")
 
-NAMES = ("rpo_tasks", "rpo_paper", "rpo_robust")
+NAMES = ("rpo_tasks", "rpo_paper", "rpo_robust", "rpo_study")
 STUDY = ROOT / "benchmarks/studies/rpo"
 RUNS = [STUDY / f"results/{name}.csv" for name in NAMES]
-RUNS += sorted(STUDY.glob("results/rpo_study*.csv"))
 
 
 def rows_of(scores: dict[str, list[float]]) -> list:

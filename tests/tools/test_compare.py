@@ -1,12 +1,18 @@
-"""scripts/plainrl_tools/compare.py: its statistics against figures computed by hand."""
+"""scripts/plainrl_tools/compare.py and results.py: their statistics against figures computed by hand, the curves and
+clocks of runs, and incomplete sets."""
 
 import math
 
 import numpy as np
 import plot
 import pytest
-from plainrl_tools import compare
-from plainrl_tools.results import Row
+from plainrl_tools import (
+    compare,
+    results,
+)
+from plainrl_tools.common import writing
+from plainrl_tools.results import CLOCK, CURVE, EVALUATION, Row
+from torch.utils.tensorboard import SummaryWriter
 
 SCORE = "eval_return_mean"
 
@@ -255,3 +261,112 @@ def test_baseline():
     assert pairs() == [(name, "a") for name in "bcde"]
     assert pairs(baseline="c") == [(name, "c") for name in "abde"]
     assert pairs(baseline="f") == []  # not all pairs of an environment that lacks it
+
+
+def set_opening(file, opened: float) -> None:
+    """Give the first events of a file, which are stamped with now, the time of its opening."""
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    events = list(results.records(file))
+    with file.open("wb") as stream:
+        for event in events:
+            if not event.HasField("summary"):
+                event.wall_time = min(event.wall_time, opened)
+            RecordWriter(stream).write(event.SerializeToString())
+    file.rename(file.with_name(f"events.out.tfevents.{int(opened)}.host.1.0"))
+
+
+@pytest.mark.parametrize("later", [1e5, -1e5])
+def test_curve_of_a_resumed_run(later, tmp_path):
+    """1 ms a step; a checkpoint at step 100, killed at 195, 100,000 s later resumed, or as much earlier by the clock of
+    another machine. Episodes end at 64, 128, 192; and, as a resumed run starts new ones, at 164. Would break: what was
+    done again counted twice, the pause counted, a session lost."""
+    run, start = tmp_path / "run", 1_700_000_000.0
+    sessions = ((start, 0, 195, (64, 128, 192)), (start + later, 100, 200, (164,)))
+    for opened, first, last, ends in sessions:
+        with SummaryWriter(run, purge_step=first + 1, filename_suffix=str(opened)) as writer:
+            for step in range(first + 1, last + 1):
+                time = opened + (step - first) / 1000
+                writer.add_scalar("charts/SPS", 1000.0, step, walltime=time)
+                if step in ends:
+                    writer.add_scalar(CURVE, step, step, walltime=time)
+    for opened, *_ in sessions:
+        (file,) = run.glob(f"events*{opened}")
+        set_opening(file, opened)
+    rows = results.read_curve(run, total_timesteps=200, bins=200)
+    assert [(s, value) for s, metric, value in rows if metric == CURVE] == [(64, 64), (164, 164)]
+    clock = [value for _, metric, value in rows if metric == CLOCK]
+    assert clock == pytest.approx([0.064, 0.164], abs=1e-3)
+
+
+def test_clock_leaves_out_what_is_no_training(tmp_path):
+    """10 s to the first log (compilation counts), an evaluation of 50 s, 10 s, a machine asleep for 2 h, 10 s. A last
+    record that was cut off is dropped. Would break: each of these."""
+    run, start = tmp_path / "run", 1_700_000_000.0
+    events = (
+        (10, 10, CURVE),
+        (10, 60, EVALUATION),
+        (20, 70, CURVE),
+        (30, 7270, CURVE),
+        (40, 7280, CURVE),
+    )
+    with SummaryWriter(run) as writer:
+        for step, seconds, tag in (*events, (50, 7290, CURVE)):
+            writer.add_scalar(tag, step, step, walltime=start + seconds)
+    (file,) = run.glob("events*")
+    set_opening(file, start)
+    (file,) = run.glob("events*")
+    file.write_bytes(file.read_bytes()[:-5])
+    scalars = results.read_scalars(run)
+    assert [round(seconds, 3) for _, seconds, _ in scalars[CURVE]] == [10, 20, 20, 30]
+    assert [(step, value) for step, _, value in scalars[EVALUATION]] == [(10, 10)]
+    rows = results.read_curve(run, 50, 10)
+    assert (10, EVALUATION, 10.0) in rows
+
+
+def test_a_full_disk_leaves_the_old_table(tmp_path, capsys, monkeypatch):
+    """Would break: a published CSV cut off in its middle; "None cannot be written"."""
+    file = tmp_path / "table.csv"
+    file.write_text("old")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+        yield
+
+    with pytest.raises(SystemExit), writing():
+        results.write_csv(file, ("a", "b"), full())
+    assert f"{file} cannot be written: No space left on device" in capsys.readouterr().err
+    assert file.read_text() == "old" and list(tmp_path.iterdir()) == [file]
+    results.write_csv(file, ("a", "b"), [(1, 2)])
+    assert file.read_text() == "a,b\n1,2\n" and list(tmp_path.iterdir()) == [file]
+    with pytest.raises(SystemExit):
+        results.read_csv(tmp_path / "no.csv")
+    assert "no.csv is not a CSV file with the columns" in capsys.readouterr().err
+
+
+def test_what_else_is_missing():
+    """Would break: a seed without a curve, a score that is no number, an experiment without a score."""
+    rows = rows_of({"a": [1, 2], "b": [1, math.nan]})
+    rows += rows_of({"a": [1], "b": [1, 1], "c": [1]}, metric=CURVE)
+    lines = [line for _, line in results.problems(rows, SCORE)]
+    assert lines == [
+        f"b on E-v1 has no {SCORE} for seeds 2",
+        f"c on E-v1 has no {SCORE} for seeds 1 2",
+        f"a on E-v1 has no {CURVE} for seeds 2: {results.NO_EPISODE}",
+        f"c on E-v1 has no {CURVE} for seeds 2: {results.NO_EPISODE}",
+    ]
+    assert f"--metric {EVALUATION}" in results.NO_EPISODE
+    # Of run folders, each experiment may have seeds of its own
+    lines = [line for _, line in results.problems(rows, SCORE, equal_seeds=False)]
+    assert lines == [
+        f"b on E-v1 has no {SCORE} for seeds 2",
+        f"c on E-v1 has no {SCORE} for seeds 1",
+        f"a on E-v1 has no {CURVE} for seeds 2: {results.NO_EPISODE}",
+    ]
+    rows += rows_of({"a": [1, 2], "b": [1, 2], "c": [1, 2]}, metric=EVALUATION)
+    lines = [line for _, line in results.problems(rows, SCORE, EVALUATION)]
+    assert lines == [
+        f"b on E-v1 has no {SCORE} for seeds 2",
+        f"c on E-v1 has no {SCORE} for seeds 1 2",
+    ]
+    assert verdicts(rows_of({"a": [1.0] * 6, "b": [math.nan] * 6})) == ["not tested"]

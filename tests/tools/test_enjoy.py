@@ -4,7 +4,6 @@ messages.
 The windows of these tests are SDL's dummy ones, which need no display; one test uses Xvfb where it is installed.
 """
 
-import copy
 import gc
 import json
 import os
@@ -243,30 +242,16 @@ def test_copy_with_wrappers(run, tmp_path, capsys, screen):
     copy.write_text(text.replace("ENV_KWARGS = {}", keywords, 1))
     returns = []
     for output in (dict(), dict(render=True), dict(video=tmp_path / "out.mp4")):
-        play(run, algo_file=copy, **output)
+        play(run, algo_file=copy, episodes=1, **output)
         returns.append(printed(capsys))
     assert returns[0] == returns[1] == returns[2]
-    assert len(screen.images) == 2 * (200 + 1)
+    assert len(screen.images) == 200 + 1
     module = load(copy)
     args = module.Args(**torch.load(run / "checkpoint.pt", weights_only=True)["args"])
     agent = module.Agent(3, gym.spaces.Box(-2, 2, (1,)), args)
     agent.load_state_dict(torch.load(run / "checkpoint.pt", weights_only=True)["agent"])
     envs, obs = module.make_envs(args, "gymnasium", 1, SEED)
     assert returns[0][0] == pytest.approx(*module.evaluate(agent, envs, obs), abs=0.02)
-
-
-def test_files_with_a_bonus_draw(tmp_path, capsys):
-    """Would break: --stochastic that plays the mode where evaluate() asks get_mode for it."""
-    module = load(ROOT / "algos/ppo_rnd.py")
-    args = module.Args(env_id="CartPole-v1")
-    agent = module.Agent(4, gym.spaces.Discrete(2), args)
-    saved = {"algo": "ppo_rnd", "args": vars(args), "agent": agent.state_dict()}
-    torch.save(saved, tmp_path / "checkpoint.pt")
-    lengths = []
-    for stochastic in (False, True):
-        play(tmp_path, episodes=6, stochastic=stochastic)
-        lengths.append(re.findall(r"length (\d+)", capsys.readouterr().out))
-    assert lengths[0] != lengths[1]
 
 
 def test_stochastic_differs_and_repeats(run, capsys):
@@ -303,7 +288,7 @@ def test_full_disk(run, tmp_path):
     pytest.importorskip("imageio.v3")
     program = "import resource, os, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000,) * 2); "
     program += "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
-    words = [run, "--episodes", "9", "--video", tmp_path / "out.mp4"]
+    words = [run, "--episodes", "3", "--video", tmp_path / "out.mp4"]
     command = [sys.executable, "-c", program, ROOT / "scripts/enjoy.py", *words]
     done = subprocess.run([*map(str, command)], capture_output=True, text=True)
     last = done.stderr.splitlines()[-1]
@@ -323,9 +308,9 @@ def test_animation(run, tmp_path):
 
 def test_window(run, tmp_path, capsys, screen):
     """Would break: a window that an environment's close() takes along; other episodes than those of the video."""
-    play(run, render=True, episodes=3)
-    assert printed(capsys) == pytest.approx(own_returns(run, episodes=3), abs=0.02)
-    assert screen.opened == 1 and len(screen.images) == 3 * (200 + 1)
+    play(run, render=True, episodes=2)
+    assert printed(capsys) == pytest.approx(own_returns(run, episodes=2), abs=0.02)
+    assert screen.opened == 1 and len(screen.images) == 2 * (200 + 1)
     with gym.make("Pendulum-v1", render_mode="rgb_array") as env:
         env.reset(seed=SEED)
         assert (screen.images[0] == env.render()).all()
@@ -442,8 +427,8 @@ def painted(run, tmp_path):
 @pytest.mark.parametrize("shape", [(40, 60), (800, 600, 4)])
 def test_frames_of_other_shapes(shape, painted, capsys, screen):
     """Small frames are enlarged by a whole factor. Would break: a grey image or one with transparency."""
-    play(painted(Painted, shape=shape), render=True)
-    assert len(printed(capsys)) == 2
+    play(painted(Painted, shape=shape), render=True, episodes=1)
+    assert len(printed(capsys)) == 1
     factor = 11 if shape[0] == 40 else 1
     assert screen.images[0].shape == (factor * shape[0], factor * shape[1], 3)
     assert (screen.images[-1] == 50).all()
@@ -557,80 +542,6 @@ def test_camera_follows(name):
             assert env.unwrapped.model.camera(given["camera_name"]).id >= 0
 
 
-@pytest.mark.parametrize("name", ["ppo", "ppo_lstm", "dqn", "pqn"])
-def test_discrete_actions(name, tmp_path, capsys):
-    """Would break: an Agent of other parameters that cannot be rebuilt; best.pt or an earlier checkpoint that cannot be
-    played; an agent with memory that forgets; draws that are the mode's actions."""
-    module = load(ROOT / "algos" / f"{name}.py")
-    small = dict(
-        env_id="CartPole-v1",
-        total_timesteps=600,
-        eval_episodes=3,
-        runs_dir=str(tmp_path),
-        learning_rate=3e-3,
-        eval_frequency=200,
-        keep_checkpoints=1,
-    )
-    own = {"learning_starts": 200} if name == "dqn" else {"num_envs": 8}
-    module.train(module.Args(**small, **own))
-    (run,) = tmp_path.iterdir()
-    capsys.readouterr()
-    files = sorted(path.name for path in run.glob("*.pt"))
-    assert len(files) == 3
-    for file in files:
-        saved, expected = torch.load(run / file, weights_only=True), []
-        args = module.Args(**saved["args"])
-        agent = module.Agent(4, gym.spaces.Discrete(2), args)
-        agent.load_state_dict(saved["agent"])
-        for i in range(3):
-            expected += [*module.evaluate(agent, *module.make_envs(args, "gymnasium", 1, SEED + i))]
-        play(run / file, episodes=3)
-        found = re.findall(r"return ([\d.]+), length (\d+)", capsys.readouterr().out)
-        assert (
-            [float(value) for value, _ in found]
-            == [float(length) for _, length in found]
-            == expected
-        )
-    if name in ("dqn", "pqn"):
-        with pytest.raises(SystemExit):
-            play(run, stochastic=True)
-        assert "--stochastic" in capsys.readouterr().err
-    else:
-        play(run, episodes=8, stochastic=True)
-        drawn = re.findall(r"return ([\d.]+)", capsys.readouterr().out)
-        play(run, episodes=8)
-        assert drawn != re.findall(r"return ([\d.]+)", capsys.readouterr().out)
-
-
-@pytest.mark.parametrize("name", ["sac_continuous", "td3_continuous"])
-def test_files_with_a_replay_buffer(name, tmp_path, capsys):
-    """Would break: an Agent that cannot be rebuilt; --stochastic that plays the mean action, or another noise than
-    training's."""
-    module = load(ROOT / "algos" / f"{name}.py")
-    args = module.Args(env_id="Pendulum-v1", precision="float32")
-    envs, _ = module.make_envs(args, "gymnasium", 1, SEED)
-    agent = module.Agent(3, envs.single_action_space, args, "float32")
-    saved = {"algo": name, "args": vars(args), "agent": agent.state_dict()}
-    torch.save(saved, tmp_path / "checkpoint.pt")
-
-    trained = copy.deepcopy(agent)
-
-    def drawn(obs):
-        action = trained.get_action(obs)
-        return action[0] if name == "sac_continuous" else action
-
-    for stochastic in (False, True):
-        if stochastic:
-            agent.get_mean_action = drawn
-        expected = []
-        for seed in (SEED, SEED + 1):
-            envs, obs = module.make_envs(args, "gymnasium", 1, seed)
-            torch.manual_seed(seed)
-            expected += [*module.evaluate(agent, envs, obs)]
-        play(tmp_path, stochastic=stochastic)
-        assert printed(capsys) == pytest.approx(expected, abs=0.02)
-
-
 @pytest.mark.parametrize(
     ("name", "env_id"), [("ppo_pixels", "CartPole-v1"), ("dqn_pixels", "envs:CartPolePixels-v0")]
 )
@@ -657,56 +568,3 @@ def test_pixels(name, env_id, tmp_path, capsys, screen):
     if name == "ppo_pixels":
         play(tmp_path, stochastic=True, episodes=8)
         assert len({*re.findall(r"length (\d+)", capsys.readouterr().out)}) > 2
-
-
-ATARI = {
-    name: load(ROOT / "algos" / f"{name}.py") for name in ("ppo_atari", "dqn_atari", "pqn_atari")
-}
-
-
-@pytest.fixture(params=ATARI)
-def game(request, tmp_path):
-    """A run of an Atari file that has saved a checkpoint, as far as enjoy.py can see; its file, arguments and agent."""
-    module = ATARI[request.param]
-    args = module.Args(env_id="ShortBreakout-v4", precision="float32")
-    agent = module.Agent(gym.spaces.Discrete(4), args, "float32")
-    content = {"algo": request.param, "args": vars(args), "agent": agent.state_dict()}
-    (tmp_path / "run").mkdir()
-    torch.save(content, tmp_path / "run" / "checkpoint.pt")
-    return tmp_path / "run", module, args, agent
-
-
-def test_atari_returns_and_video(game, tmp_path, capsys, monkeypatch):
-    """The returns are those of the file's own evaluate(), and the video shows the colours of the very games."""
-    imageio, cv2 = pytest.importorskip("imageio.v3"), pytest.importorskip("cv2")
-    run, module, args, agent = game
-    seen, returns = [], []
-    for seed in (SEED, SEED + 1):
-        envs, obs = module.make_envs(args, 1, seed)
-        seen.append(obs[0, -1])
-        step = envs.step
-
-        def keep(action, step=step):
-            result = step(action)
-            seen.append(result[0][0, -1])
-            return result
-
-        monkeypatch.setattr(envs, "step", keep)
-        torch.manual_seed(seed)
-        returns += [*module.evaluate(agent, envs, obs)]
-    play(run, video=tmp_path / "out.mp4")
-    played = re.findall(r"return ([\d.]+), length (\d+)", capsys.readouterr().out)
-    assert [float(value) for value, _ in played] == returns
-    frames = imageio.imread(tmp_path / "out.mp4")
-    assert len(frames) == len(seen) == sum(int(length) + 1 for _, length in played)
-    assert frames.shape[1:] == (210, 160, 3) and imageio.immeta(tmp_path / "out.mp4")["fps"] == 15
-    assert (frames.max(-1).astype(int) - frames.min(-1)).max() > 100  # in colour
-    errors = []  # of each frame from what the agent saw then, and from what it saw first
-    for frame, grey in zip(frames, seen):
-        small = cv2.resize(
-            cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), (84, 84), interpolation=cv2.INTER_AREA
-        ).astype(int)
-        errors.append([np.abs(small - grey).mean(), np.abs(small - seen[0]).mean()])
-    assert np.max(errors, axis=0)[0] < 3 and np.divide(*np.sum(errors, axis=0)) < 0.7, np.sum(
-        errors, axis=0
-    )

@@ -53,17 +53,6 @@ def test_next_step_autoreset(algo, backend):
 
 @BACKENDS
 @pytest.mark.parametrize("env_id", ["Pendulum-v1", "BipedalWalker-v3"])
-def test_sub_environments_differ(algo, backend, env_id):
-    """Would break: eight copies of one environment, which learn no more than one."""
-    envs, first = algo.make_envs(algo.Args(env_id=env_id), backend, 8, 5)
-    action = np.zeros((8, *envs.single_action_space.shape), dtype=np.float32)
-    observations = [first] + [envs.step(action)[0] for _ in range(20)]
-    assert [len(np.unique(np.round(obs, 5), axis=0)) for obs in observations[-5:]] == [8] * 5
-    envs.close()
-
-
-@BACKENDS
-@pytest.mark.parametrize("env_id", ["Pendulum-v1", "BipedalWalker-v3"])
 def test_seed_decides_the_episodes(algo, backend, env_id):
     """Would break: EnvPool's default seed 42 in every run; a seed that is not passed on."""
 

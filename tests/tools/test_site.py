@@ -194,3 +194,17 @@ def test_commands_of_the_front_page():
             assert file not in words or (ROOT / file).exists()
     (version,) = re.findall(r"pip install (torch==\S+) --index-url", readme)
     assert version in (ROOT / "requirements.txt").read_text().splitlines()
+
+
+def test_curves_are_shown():
+    """Would break: a figure that no page shows, a table of more than seven columns."""
+    linked = set()
+    for page in ROOT.glob("**/*.md"):
+        for target in re.findall(r"\]\(([^)#]+\.(?:png|md))", page.read_text()):
+            linked.add((page.parent / target).resolve())
+    for file in (ROOT / "benchmarks").glob("**/curves/*.png"):
+        assert file in linked, file
+    for file in (ROOT / "benchmarks").glob("**/curves/tables.md"):
+        assert file in linked, file
+        for line in file.read_text().splitlines():
+            assert not line.startswith("|") or line.count("|") <= 8, f"{file}: {line}"

@@ -99,7 +99,6 @@ def main(args):
 if __name__ == "__main__":
     main(tyro.cli(Args))
 """
-TINY = "--num-envs 2 --num-steps 8 --num-minibatches 2 --total-timesteps 64 --eval-episodes 1"
 SPACE = ("lr=uniform(0,1)", "epochs=int(2,9)", "tail=choice(True,False)")
 
 

@@ -181,10 +181,13 @@ def cells(rows, setting: str) -> list[dict]:
 
 def commits(rows, setting: str) -> str:
     """Which code trained which cells, in words."""
+    made_by = {}
+    for row in rows:
+        made_by.setdefault((row.env_id, row.exp_name), set()).add(row.commit)
     found = {}
     for cell in product(ALGORITHMS, LIMITS, BONUSES):
         key = TASK, name_of(setting, *cell)
-        for commit in sorted({row.commit for row in rows if (row.env_id, row.exp_name) == key}):
+        for commit in sorted(made_by.get(key, ())):
             found.setdefault(commit, []).append(words((setting, *cell), setting))
     if len(found) == 1:
         return f"Commit: {min(found)}"

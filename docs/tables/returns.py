@@ -1,0 +1,356 @@
+"""Returns of the algorithms, beside what others have published."""
+
+from tables.sources import (
+    comparisons_of,
+    difference,
+    number,
+    ours,
+    read,
+    scores_of,
+    seeds_of,
+    table,
+)
+
+
+def published(env_id: str, source: str) -> str:
+    """What a source has published of PPO."""
+    for row in read("published.csv"):
+        if (row["env_id"], row["algorithm"], row["source"]) == (env_id, "PPO", source):
+            steps = float(row["steps"]) / 1e6
+            steps = "" if steps == 1 else f" ({steps:g}M)"
+            mean = float(row["mean"])
+            return f"{number(mean)} ± {number(float(row['spread']), mean)}{steps}"
+    return ""
+
+
+def best_published(env_id: str) -> str:
+    """The highest published mean of PPO on a task, with its source."""
+    rows = read("published.csv")
+    rows = [row for row in rows if (row["env_id"], row["algorithm"]) == (env_id, "PPO")]
+    source = max(rows, key=lambda row: float(row["mean"]))["source"]
+    return f"{source}: {published(env_id, source)}"
+
+
+def readme_results(_) -> str:
+    tasks = [
+        ("BipedalWalker-v3", "continuous", "ppo_continuous"),
+        ("HalfCheetah-v5", "continuous", "ppo_continuous"),
+        ("Walker2d-v5", "continuous", "ppo_continuous"),
+        ("Hopper-v5", "continuous", "ppo_continuous"),
+        ("LunarLanderContinuous-v3", "continuous", "ppo_continuous"),
+        ("Swimmer-v5", "continuous", "ppo_continuous"),
+        ("CartPole-v1", "classic", "ppo"),
+    ]
+    rows = [
+        [env_id, ours(scores, env_id, file), best_published(env_id)]
+        for env_id, scores, file in tasks
+    ]
+    return table(["task", "plainrl", "highest published"], rows, 1)
+
+
+def ppo_results(_) -> str:
+    tasks = [row for row in scores_of("continuous")]
+    tasks = [row["env_id"] for row in tasks if row["exp_name"] == "ppo_continuous"]
+    first = ["BipedalWalker-v3", "HalfCheetah-v5", "Walker2d-v5", "Hopper-v5", "Ant-v4"]
+    sources = ["RL-Zoo", "Tianshou", "CleanRL"]
+    rows = []
+    for env_id in first + [task for task in tasks if task not in first]:
+        cells = [published(env_id, source) for source in sources]
+        if any(cells):
+            rows.append([env_id, ours("continuous", env_id, "ppo_continuous"), *cells])
+    for env_id in ("CartPole-v1", "LunarLander-v3", "Acrobot-v1", "MountainCar-v0"):
+        cells = [published(env_id, source) for source in sources]
+        rows.append([f"{env_id} (`ppo.py`)", ours("classic", env_id, "ppo"), *cells])
+    return table(["task", "plainrl", *sources], rows, 1)
+
+
+def millions(steps) -> str:
+    return f"{round(float(steps) / 1e6, 2):g}M"
+
+
+def task_name(env_id: str) -> str:
+    return env_id.removesuffix("NoFrameskip-v4").replace("benchmarks.cartpole_pixels:", "")
+
+
+def scored(env_id: str, words: str, scores: str, exp_name: str, best: bool = False) -> list[str]:
+    """A row of a results table: what the runs of an experiment reached."""
+    runs = [
+        row
+        for row in read(f"results/{scores}.csv")
+        if (row["env_id"], row["exp_name"], row["metric"])
+        == (env_id, exp_name, "best_return_mean" if best else "eval_return_mean")
+    ]
+    value = ours(scores, env_id, exp_name)
+    if best:
+        value = number(sum(float(run["value"]) for run in runs) / len(runs))
+    steps = millions(max(int(run["step"]) for run in runs))
+    return [task_name(env_id), words, "evaluation", steps, str(len(runs)), value]
+
+
+def reported(env_id: str, algorithm: str, prefix: str = "") -> list[list[str]]:
+    """Rows of a results table: what others have published."""
+    rows = []
+    for row in read("published.csv"):
+        if (row["env_id"], row["algorithm"]) == (env_id, algorithm):
+            mean = float(row["mean"])
+            value = number(mean)
+            if row["spread"]:
+                value += f" ± {number(float(row['spread']), mean)}"
+            words = prefix + row["source"]
+            kind, steps = row["what"], millions(row["steps"])
+            rows.append([task_name(env_id), words, kind, steps, "", value])
+    return rows
+
+
+RESULTS = ["task", "implementation", "kind", "steps", "runs", "return"]
+
+
+def dqn_results(_) -> str:
+    rows = []
+    for env_id in ("CartPole-v1", "Acrobot-v1"):
+        rows.append(scored(env_id, "plainrl, final weights", "classic", "dqn"))
+        rows.append(scored(env_id, "plainrl, `best.pt`", "classic", "dqn", best=True))
+        rows += reported(env_id, "DQN")
+    return table(RESULTS, rows, 3)
+
+
+def dqn_atari_results(_) -> str:
+    game, pong = "BreakoutNoFrameskip-v4", "PongNoFrameskip-v4"
+    rows = [
+        scored(game, "plainrl, replay of 100,000", "breakout_dqn", "dqn_atari"),
+        scored(game, "SB3, same settings", "breakout_dqn", "sb3_atari-dqn"),
+        scored(game, "plainrl", "atari", "dqn_atari"),
+        *reported(game, "DQN"),
+        scored(pong, "plainrl, replay of 200,000", "atari", "dqn_atari"),
+        *reported(pong, "DQN"),
+    ]
+    return table(RESULTS, rows, 3)
+
+
+def c51_results(_) -> str:
+    env_id = "CartPole-v1"
+    rows = [
+        scored(env_id, "`c51.py`, final weights", "c51", "c51"),
+        scored(env_id, "`c51.py`, `best.pt`", "c51", "c51", best=True),
+        scored(env_id, "`dqn.py`, final weights", "classic", "dqn"),
+        scored(env_id, "`dqn.py --learning-rate 2.5e-4`", "c51", "dqn-learning-rate=2.5e-4"),
+        *reported(env_id, "C51", "C51, "),
+    ]
+    for game in ("BreakoutNoFrameskip-v4", "PongNoFrameskip-v4"):
+        rows += reported(game, "C51", "C51, ")
+    return table(RESULTS, rows, 3)
+
+
+def pqn_results(_) -> str:
+    env_id = "CartPole-v1"
+    rows = [
+        scored(env_id, "plainrl", "pqn", "pqn"),
+        *reported(env_id, "PQN"),
+    ]
+    for game in ("BreakoutNoFrameskip-v4", "PongNoFrameskip-v4"):
+        rows += reported(game, "PQN")
+    return table(RESULTS, rows, 3)
+
+
+def reinforce_results(_) -> str:
+    env_id, physics = "CartPole-v1", "envs:PhysicsCartPole-v0"
+    rows = [
+        scored(env_id, "`reinforce.py`", "classic", "reinforce"),
+        scored(env_id, "`--baseline none`", "classic", "reinforce-baseline=none"),
+        scored(env_id, "`ppo.py`", "classic", "ppo"),
+        *reported(env_id, "PPO", "PPO, "),
+        scored(physics, "`reinforce.py`", "classic", "reinforce"),
+    ]
+    return table(RESULTS, rows, 3)
+
+
+def a2c_results(_) -> str:
+    game, pong = "BreakoutNoFrameskip-v4", "PongNoFrameskip-v4"
+    small = "`--rms-eps 1e-8`"
+    rows = [
+        scored(game, "plainrl, default flags", "breakout_a2c_rate", "a2c_atari-published"),
+        scored(game, f"plainrl, {small}", "breakout_a2c", "a2c_atari-small-eps"),
+        scored(game, "SB3, same settings", "breakout_a2c", "sb3_atari-a2c-small-eps"),
+        scored(game, "SB3, as many updates", "breakout_a2c", "sb3_atari-a2c-small-eps-543k"),
+        scored(game, f"plainrl, older, {small}", "atari", "a2c_eps1e-8"),
+        scored(game, "plainrl, older", "atari", "a2c_atari"),
+        *reported(game, "A2C"),
+        scored(pong, f"plainrl, {small}", "pong_a2c", "a2c_atari-small-eps"),
+        scored(pong, "SB3, same settings", "pong_a2c", "sb3_atari-a2c-small-eps"),
+        *reported(pong, "A2C"),
+    ]
+    return table(RESULTS, rows, 3)
+
+
+def ppo_atari_results(_) -> str:
+    game, pong = "BreakoutNoFrameskip-v4", "PongNoFrameskip-v4"
+    rows = [
+        scored(game, "plainrl, `--no-clip-vloss`", "breakout_published", "ppo_atari"),
+        scored(game, "SB3, same settings", "breakout_published", "sb3_atari-ppo"),
+        scored(game, "plainrl, fast preset", "breakout_fast", "ppo_atari-fast"),
+        scored(game, "plainrl, default flags", "atari", "ppo_atari"),
+        scored(game, "plainrl, fast preset", "breakout_fast_2m", "ppo_atari-fast-2m"),
+        *reported(game, "PPO"),
+        scored(pong, "plainrl, `--no-clip-vloss`", "pong_published", "ppo_atari"),
+        scored(pong, "SB3, same settings", "pong_published", "sb3_atari-ppo"),
+        scored(pong, "plainrl, default flags", "pong", "ppo_atari"),
+        scored(pong, "plainrl, Pong preset", "pong_fast", "ppo_atari-fast-pong-4m"),
+        *reported(pong, "PPO"),
+    ]
+    return table(RESULTS, rows, 3)
+
+
+def ppo_pixels_results(_) -> str:
+    tasks = (
+        "envs:CartPolePixels-v0",
+        "CartPole-v1",
+        "benchmarks.cartpole_pixels:Skip4-v0",
+    )  # its old name
+    rows = [scored(task, "`ppo_pixels.py`", "pixels", "ppo_pixels") for task in tasks]
+    return table(RESULTS, rows, 3)
+
+
+def trpo_results(_) -> str:
+    rows = []
+    for env_id in ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Pendulum-v1"):
+        one = "trust_region", env_id
+        cells = [
+            difference(*one, file, "ppo_continuous") for file in ("trpo_continuous", "ppo_penalty")
+        ]
+        rows.append(
+            [env_id, seeds_of(*one, "trpo_continuous"), ours(*one, "ppo_continuous"), *cells]
+        )
+    return table(["task", "seeds", "PPO", "TRPO minus PPO", "penalty minus PPO"], rows, 1)
+
+
+def rpo_results(_) -> str:
+    tasks = [("Pendulum-v1", "rpo_paper", "-paper"), ("BipedalWalker-v3", "rpo_paper", "-paper")]
+    others = (
+        "HopperStand-v1",
+        "FingerTurnHard-v1",
+        "WalkerRun-v1",
+        "Ant-v5",
+        "Reacher-v5",
+        "Pusher-v5",
+    )
+    tasks += [(env_id, "rpo_tasks", "-published") for env_id in others]
+    tasks += [(env_id, "augmentation", "") for env_id in ("WalkerWalk-v1", "PendulumSwingup-v1")]
+    rows = []
+    for env_id, scores, tag in tasks:
+        rpo, ppo = f"rpo_continuous{tag}", f"ppo_continuous{tag}"
+        cells = [ours(scores, env_id, name) for name in (ppo, rpo)]
+        settings = "the paper's" if tag else "defaults"
+        gap = difference(scores, env_id, rpo, ppo)
+        rows.append([env_id, settings, seeds_of(scores, env_id, rpo), *cells, gap])
+    return table(["task", "settings", "seeds", "PPO", "RPO", "RPO minus PPO"], rows, 2)
+
+
+def augmentation_results(_) -> str:
+    rows = []
+    for env_id in ("WalkerWalk-v1", "PendulumSwingup-v1"):
+        one = "augmentation", env_id
+        cells = [difference(*one, file, "ppo_continuous") for file in ("ppo_rad", "ppo_drac")]
+        rows.append([env_id, seeds_of(*one, "ppo_rad"), ours(*one, "ppo_continuous"), *cells])
+    return table(["task", "seeds", "PPO", "RAD minus PPO", "DrAC minus PPO"], rows, 1)
+
+
+def curiosity_results(_) -> str:
+    """Runs whose evaluation reaches a threshold, and the mean. RND and ICM are those of curiosity_ends."""
+    ends = ("curiosity_ends",)
+    car, arm = ("curiosity", "curiosity_second"), ("arm",)
+    tasks = [
+        ("MountainCarContinuous-v0", 90, car, "ppo_continuous"),
+        ("MountainCar-v0", -110, car, "ppo"),
+        ("envs:ArmReach-v0", 0.8, arm, "ppo_continuous"),
+    ]
+    rows = []
+    for env_id, threshold, files, ppo in tasks:
+        columns = [(ppo, files), ("ppo_rnd-no-bonus", files), ("ppo_rnd", ends), ("ppo_icm", ends)]
+        row = [env_id, f"{threshold:g}"]
+        for name, sources in columns:
+            runs = [run for source in sources for run in read(f"results/{source}.csv")]
+            wanted = env_id, name, "eval_return_mean"
+            found = [
+                run for run in runs if (run["env_id"], run["exp_name"], run["metric"]) == wanted
+            ]
+            values = [float(run["value"]) for run in found]
+            solved = sum(value >= threshold for value in values)
+            mean = sum(values) / len(values)
+            row.append(f"{solved} of {len(values)} ({number(mean)})")
+        rows.append(row)
+    head = ["task", "solved at", "PPO", "RND, `--int-coef 0`", "RND", "ICM"]
+    return table(head, rows, 1)
+
+
+def masks_results(_) -> str:
+    rows = []
+    for task, masks in (("Switchboard-v0", "yes"), ("SwitchboardNoMask-v0", "no")):
+        one = "masks", f"envs:{task}", "ppo_multidiscrete"
+        rows.append([task, masks, seeds_of(*one), ours(*one)])
+    return table(["task", "masks", "runs", "return"], rows, 2)
+
+
+def lstm_results(_) -> str:
+    """Each file with an LSTM beside its parent, which has no memory."""
+    rows = []
+    for row in sorted(scores_of("lstm"), key=lambda row: row["env_id"]):
+        mean, low, high, worst = (
+            number(float(row[key]), float(row["mean"]))
+            for key in ("mean", "low", "high", "worst_run")
+        )
+        name, _, tag = row["exp_name"].partition("-")
+        settings = "RL-Zoo's" if tag == "zoo" else "defaults"
+        task = row["env_id"].removeprefix("envs:")
+        cells = [str(row["seeds"]), f"{mean} [{low}, {high}]", worst]
+        rows.append([task, settings, f"`{name}.py`", *cells])
+    return table(["task", "settings", "file", "runs", "return", "worst run"], rows, 3)
+
+
+def off_policy_results(_) -> str:
+    """SAC, TD3 and DDPG on Pendulum-v1, beside PPO after its own number of steps."""
+    rows = []
+    scores = [row for row in scores_of("off_policy") if row["env_id"] == "Pendulum-v1"]
+    scores += [
+        row
+        for row in scores_of("continuous")
+        if (row["env_id"], row["exp_name"]) == ("Pendulum-v1", "ppo_continuous")
+    ]
+    steps = {"ppo_continuous": "1M"}
+    for row in scores:
+        mean, low, high, worst = (
+            number(float(row[key]), float(row["mean"]))
+            for key in ("mean", "low", "high", "worst_run")
+        )
+        name = row["exp_name"]
+        cells = [f"{mean} [{low}, {high}]", worst]
+        rows.append([f"`{name}.py`", steps.get(name, "20k"), str(row["seeds"]), *cells])
+    return table(["file", "steps", "runs", "return", "worst run"], rows, 1)
+
+
+def off_policy_peers(_) -> str:
+    """SAC and TD3 on MuJoCo tasks beside stable-baselines3's with the same settings."""
+    peers = {"sac_continuous": "sb3_sac", "td3_continuous": "sb3_sac-td3"}
+    rows = []
+    for pair in comparisons_of("off_policy"):
+        name, against = pair["exp_name"], pair["against"]
+        difference, low, high = pair["difference"], pair["low"], pair["high"]
+        if name in peers.values():  # the other way round
+            name, against = against, name
+            difference, low, high = -difference, -high, -low
+        if peers.get(name) != against:
+            continue
+        scores = [
+            row
+            for exp_name in (name, against)
+            for row in scores_of("off_policy")
+            if (row["env_id"], row["exp_name"]) == (pair["env_id"], exp_name)
+        ]
+        (reference,) = (float(row["mean"]) for row in scores if row["exp_name"] == against)
+        verdict = "not worse" if low >= -0.1 * reference else "underpowered"
+        verdict = "worse" if high < 0 else verdict
+        cells = [ours("off_policy", pair["env_id"], one) for one in (name, against)]
+        difference, low, high = (number(x, difference) for x in (difference, low, high))
+        cells += [f"{difference} [{low}, {high}]", verdict]
+        rows.append([pair["env_id"], f"`{name}.py`", *cells])
+    head = ["task", "file", "plainrl", "stable-baselines3", "difference", "verdict"]
+    return table(head, sorted(rows), 2)
