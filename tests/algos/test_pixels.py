@@ -7,18 +7,15 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-<<<<<<< HEAD
-from conftest import PIXELS, load, spy, tiny
-=======
 import toy_envs
 from conftest import (
     PIXELS,
     command_line,
     load,
     script,
+    spy,
     tiny,
 )
->>>>>>> ff0a161cb92f9874fb7ff2503f004df66e6d0671
 from test_atari_loss import by_hand
 from test_bad_input import refused
 from test_environments import open_envs, opened
@@ -125,7 +122,6 @@ def test_variants_of_the_study():
         assert total[0] == reward and max(total) == reward and terminated
 
 
-<<<<<<< HEAD
 def test_box_actions(monkeypatch, tmp_path):
     """ppo_pixels_continuous.py. Would break: actions beyond their bounds, an update on clipped ones, a log-probability
     that is not the sum over dimensions, an evaluation with noise."""
@@ -168,7 +164,8 @@ def test_discrete_actions_are_refused(tmp_path):
         env_id = "CounterPixels-v0" if "continuous" in name else "CounterBoxPixels-v0"
         with pytest.raises(SystemExit, match=other):
             algo.train(tiny(algo, tmp_path, env_id=env_id))
-=======
+
+
 @pytest.mark.parametrize("name", PIXELS)
 def test_atari_id_in_a_file_for_images(name, tmp_path):
     """In a process of its own, which does not know ale-py. Would break: "have you installed ALE?" where it is."""
@@ -284,4 +281,3 @@ def test_images_too_small_for_the_network(name, tmp_path, registered):
     algo = load(other)
     algo.WRAPPERS = (gym.wrappers.FlattenObservation,)
     opened(algo, tmp_path, env_id=env_id)
->>>>>>> ff0a161cb92f9874fb7ff2503f004df66e6d0671
