@@ -161,7 +161,10 @@ def test_variant_differs_by_its_change_only(name):
     hunks = [hunk for hunk in opcodes if hunk[0] != "equal"]
     changed = sum(hunk[2] - hunk[1] + hunk[4] - hunk[3] for hunk in hunks)
     assert 0 < changed <= row.most
-    for _, _, _, start, end in hunks:
+    for _, old_start, old_end, start, end in hunks:
+        unused_import = [line for line in old[old_start:old_end] if line.startswith("import ")]
+        if start == end and unused_import == old[old_start:old_end]:
+            continue  # there is no line that could have a tag
         assert any(row.tag in line for line in new[start:end]), new[start:end]
 
 

@@ -7,10 +7,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from conftest import OFF_POLICY, load, run_folder, tiny
+from conftest import load, run_folder, tiny
 from plainrl_tools.probing import environments  # noqa: F401  (registers ProbeEndless-v0)
 from test_off_policy import (
     ACTION_DIM,
+    FILES,
     HIGH,
     LOW,
     OBS_DIM,
@@ -26,7 +27,7 @@ from test_off_policy import (
 )
 
 
-@pytest.fixture(params=OFF_POLICY)
+@pytest.fixture(params=FILES)
 def off(request):
     return load(request.param)
 
