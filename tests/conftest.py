@@ -48,7 +48,7 @@ FILES = {
     "ppo_icm": Row("box", "ppo_rnd", "# ICM:", 61),
     "ppo_rad": Row("box", "ppo_continuous", "# RAD:", 20),
     "ppo_drac": Row("box", "ppo_continuous", "# DrAC:", 20),
-    "ppo_continuous_ddp": Row("box", "ppo_continuous", "# DDP:", 99),
+    "ppo_continuous_ddp": Row("box", "ppo_continuous", "# DDP:", 100),
     "ppo_continuous_ray": Row("box", "ppo_continuous", "# Ray:", 146),
     "ppo_continuous_seeds": Row("box", own=OF_SEVERAL),
     "rpo_continuous_seeds": Row("box", "ppo_continuous_seeds", "# RPO:", 30, OF_SEVERAL),
