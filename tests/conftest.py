@@ -71,7 +71,7 @@ FILES = {
     "dqn_atari": Row("atari"),
     "c51_atari": Row("atari", "dqn_atari", "# C51:", 77),
     "pqn_atari": Row("atari", own={"Agent", "evaluate", "update", "train, Evaluate"}),
-    "ppo_atari_ddp": Row("atari", "ppo_atari", "# DDP:", 86),
+    "ppo_atari_ddp": Row("atari", "ppo_atari", "# DDP:", 87),
     "ppo_atari_lstm": Row("atari", "ppo_atari", "# LSTM:", 165),
 }
 
