@@ -104,7 +104,7 @@ class Args:
         name = self.exp_name
         is_text = name.isprintable() and name.strip() != ""
         if not is_text or len(name) > 150:
-            wrong = f'--exp-name "{name:.150}" must be 1 to 150 printable characters'
+            wrong = f"--exp-name {name[:150]!r} must be 1 to 150 printable characters"
             raise ValueError(f"{wrong}; without it, the file's name is used")
         largest = {"num_envs": 65_536, "eval_episodes": 65_536, "torch_threads": 1024}
         fractions = ("gamma", "tau", "start_e", "end_e", "eval_e", "exploration_fraction")
@@ -751,7 +751,7 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         sys.exit(f"{refused}; ppo_multidiscrete.py takes MultiDiscrete ones, or {way_out}")
     if action_space.start != 0:  # the policy's actions are 0, 1, ..., n - 1
         sys.exit(f"{refused} do not start at 0; add a wrapper to WRAPPERS")
-    largest_buffer = 2**33 // obs[0].nbytes  # steps whose observations fill 8 GiB
+    largest_buffer = 2**33 // max(1, obs[0].nbytes)  # steps whose observations fill 8 GiB
     if args.buffer_size > largest_buffer:
         wrong = f"--buffer-size {args.buffer_size} needs more than 8 GiB of memory"
         sys.exit(f"{wrong} for these observations; use at most {largest_buffer}")

@@ -92,7 +92,7 @@ class Args:
         name = self.exp_name
         is_text = name.isprintable() and name.strip() != ""
         if not is_text or len(name) > 150:
-            wrong = f'--exp-name "{name:.150}" must be 1 to 150 printable characters'
+            wrong = f"--exp-name {name[:150]!r} must be 1 to 150 printable characters"
             raise ValueError(f"{wrong}; without it, the file's name is used")
         largest = {"num_envs": 65_536, "eval_episodes": 65_536, "torch_threads": 1024}
         fractions = ("gamma", "gae_lambda")

@@ -110,7 +110,7 @@ class Args:
         name = self.exp_name
         is_text = name.isprintable() and name.strip() != ""
         if not is_text or len(name) > 150:
-            wrong = f'--exp-name "{name:.150}" must be 1 to 150 printable characters'
+            wrong = f"--exp-name {name[:150]!r} must be 1 to 150 printable characters"
             raise ValueError(f"{wrong}; without it, the file's name is used")
         largest = {"num_envs": 65_536, "eval_episodes": 65_536, "torch_threads": 1024}
         fractions = ("gamma", "gae_lambda")
@@ -761,8 +761,9 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         sys.exit(f"--env-id {args.env_id}: {action_space} actions; use ppo.py")
     if isinstance(action_space, (gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)):
         sys.exit(f"--env-id {args.env_id}: {action_space} actions; use ppo_multidiscrete.py")
-    if not isinstance(action_space, gym.spaces.Box) or action_space.dtype.kind != "f":
-        way_out = "add a wrapper to WRAPPERS whose actions are a Box of real numbers"
+    is_box = isinstance(action_space, gym.spaces.Box) and 0 not in action_space.shape
+    if not is_box or action_space.dtype.kind != "f":
+        way_out = "add a wrapper to WRAPPERS whose actions are a Box of at least one real number"
         sys.exit(f"--env-id {args.env_id}: {action_space} actions; {way_out}")
     largest_action = np.abs([action_space.low, action_space.high]).max()
     if 10 < largest_action < 1e15:  # the policy would explore a small part of them

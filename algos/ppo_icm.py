@@ -110,7 +110,7 @@ class Args:
         name = self.exp_name
         is_text = name.isprintable() and name.strip() != ""
         if not is_text or len(name) > 150:
-            wrong = f'--exp-name "{name:.150}" must be 1 to 150 printable characters'
+            wrong = f"--exp-name {name[:150]!r} must be 1 to 150 printable characters"
             raise ValueError(f"{wrong}; without it, the file's name is used")
         largest = {"num_envs": 65_536, "eval_episodes": 65_536, "torch_threads": 1024}
         fractions = ("gamma", "gae_lambda")
@@ -793,8 +793,8 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     action_space = envs.single_action_space
     # RND: Discrete actions are numbered from 0, as the policy network's outputs are
     is_discrete = isinstance(action_space, gym.spaces.Discrete) and action_space.start == 0
-    is_box = isinstance(action_space, gym.spaces.Box) and action_space.dtype.kind == "f"
-    if not is_discrete and not is_box:
+    is_box = isinstance(action_space, gym.spaces.Box) and 0 not in action_space.shape
+    if not is_discrete and not (is_box and action_space.dtype.kind == "f"):
         wanted = "this file takes a Box of real numbers or Discrete(n) with start=0"
         other = "ppo_multidiscrete.py takes MultiDiscrete ones"
         sys.exit(f"--env-id {args.env_id}: {action_space} actions; {wanted}; {other}")

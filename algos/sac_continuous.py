@@ -104,7 +104,7 @@ class Args:
         name = self.exp_name
         is_text = name.isprintable() and name.strip() != ""
         if not is_text or len(name) > 150:
-            wrong = f'--exp-name "{name:.150}" must be 1 to 150 printable characters'
+            wrong = f"--exp-name {name[:150]!r} must be 1 to 150 printable characters"
             raise ValueError(f"{wrong}; without it, the file's name is used")
         largest = {"num_envs": 65_536, "eval_episodes": 65_536, "torch_threads": 1024}
         fractions = ("gamma", "tau")
@@ -836,12 +836,14 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         sys.exit(f"{refused}; use dqn.py")
     if isinstance(action_space, (gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)):
         sys.exit(f"--env-id {args.env_id}: {action_space} actions; use ppo_multidiscrete.py")
-    if not isinstance(action_space, gym.spaces.Box) or action_space.dtype.kind != "f":
-        sys.exit(f"{refused}; add a wrapper to WRAPPERS whose actions are a Box of real numbers")
+    is_box = isinstance(action_space, gym.spaces.Box) and 0 not in action_space.shape
+    if not is_box or action_space.dtype.kind != "f":
+        way_out = "add a wrapper to WRAPPERS whose actions are a Box of at least one real number"
+        sys.exit(f"{refused}; {way_out}")
     if np.abs([action_space.low, action_space.high]).max() > 1e15:  # or infinite
         way_out = "set bounds with gym.wrappers.TransformAction in WRAPPERS"
         sys.exit(f"{refused} have no bounds, or too large ones; {way_out}")
-    largest_buffer = 2**33 // obs[0].nbytes  # steps whose observations fill 8 GiB
+    largest_buffer = 2**33 // max(1, obs[0].nbytes)  # steps whose observations fill 8 GiB
     if args.buffer_size > largest_buffer:
         wrong = f"--buffer-size {args.buffer_size} needs more than 8 GiB of memory"
         sys.exit(f"{wrong} for these observations; use at most {largest_buffer}")
