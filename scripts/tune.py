@@ -180,7 +180,7 @@ class Tuner:
             reported = set(self.study.get_trials(deepcopy=False)[trial.number].intermediate_values)
         sweep.declare(jobs, folder)
         flags = shlex.join(self.flags(trial)) or "the defaults"
-        print(f"trial {trial.number} started, {len(jobs)} runs: {flags}", flush=True)
+        print(f"trial {trial.number} started: {flags}", flush=True)
         scores, pruned, ended = [], "", False
         with ThreadPoolExecutor(1) as pool:
             shared = slot, jobs, run, options, halt, threading.Lock()
