@@ -793,8 +793,9 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     action_space = envs.single_action_space
     # RND: Discrete actions are numbered from 0, as the policy network's outputs are
     is_discrete = isinstance(action_space, gym.spaces.Discrete) and action_space.start == 0
-    is_box = isinstance(action_space, gym.spaces.Box) and 0 not in action_space.shape
-    if not is_discrete and not (is_box and action_space.dtype.kind == "f"):
+    is_box = isinstance(action_space, gym.spaces.Box) and action_space.dtype.kind == "f"
+    is_box = is_box and 0 not in action_space.shape
+    if not is_discrete and not is_box:
         wanted = "this file takes a Box of real numbers or Discrete(n) with start=0"
         other = "ppo_multidiscrete.py takes MultiDiscrete ones"
         sys.exit(f"--env-id {args.env_id}: {action_space} actions; {wanted}; {other}")

@@ -44,7 +44,7 @@ FILES = {
     "rpo_continuous": Row("box", "ppo_continuous", "# RPO:", 21),
     "ppo_squashed": Row("box", "ppo_continuous", "# Squash:", 28),
     "ppo_penalty": Row("box", "ppo_continuous", "# Penalty:", 22),
-    "ppo_rnd": Row("box", "ppo_continuous", "# RND:", 158),
+    "ppo_rnd": Row("box", "ppo_continuous", "# RND:", 160),
     "ppo_icm": Row("box", "ppo_rnd", "# ICM:", 61),
     "ppo_rad": Row("box", "ppo_continuous", "# RAD:", 20),
     "ppo_drac": Row("box", "ppo_continuous", "# DrAC:", 20),
