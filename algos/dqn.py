@@ -100,6 +100,11 @@ class Args:
     max_grad_norm: float = 10.0  # gradients are clipped to this norm
 
     def __post_init__(self):
+        name = self.exp_name
+        is_text = name.isprintable() and name.strip() != ""
+        if not is_text or len(name) > 150:
+            wrong = f"--exp-name {name[:150]!r} must be 1 to 150 printable characters"
+            raise ValueError(f"{wrong}; without it, the file's name is used")
         largest = {"num_envs": 65_536, "eval_episodes": 65_536, "torch_threads": 1024}
         fractions = ("gamma", "tau", "start_e", "end_e", "eval_e", "exploration_fraction")
         may_be_zero = ("seed", "eval_frequency", "keep_checkpoints", *fractions)
@@ -404,8 +409,11 @@ def check_finite(agent: Agent, obs, rewards, scalars: dict, global_step, saved_s
 
 
 @torch.inference_mode()
-def evaluate(agent: Agent, envs, obs) -> np.ndarray:
-    """Raw return of each environment's first episode, with --eval-e as epsilon."""
+def evaluate(agent: Agent, envs, obs, signals=()) -> np.ndarray:
+    """Raw return of each environment's first episode, with --eval-e as epsilon.
+
+    A signal in the list `signals` ends it at once; the returns are then incomplete.
+    """
     returns = np.zeros(envs.num_envs)
     running = np.ones(envs.num_envs, bool)
     with torch.random.fork_rng(devices=[]):  # leaves training's random numbers alone
@@ -416,9 +424,9 @@ def evaluate(agent: Agent, envs, obs) -> np.ndarray:
             obs = flatten(obs)
             returns += np.where(running, reward, 0.0)
             running &= ~(terminated | truncated)
-            if not running.any():
+            if signals or not running.any():
                 break
-    if running.any():
+    if running.any() and not signals:
         print(f"{running.sum()} episodes truncated at --eval-max-steps", file=sys.stderr)
     envs.close()
     if not np.isfinite(returns).all():
@@ -488,6 +496,17 @@ def load_checkpoint(run_dir: str) -> dict:
         wrong = f"the saved arguments do not fit this file ({error!r:.120})"
         sys.exit(f"--resume {run_dir}: {wrong}; use the copy of {script} in that folder")
     return saved
+
+
+def load_best(run_dir: str) -> dict:
+    """The weights of a run's best model, or an empty dictionary if it has none yet."""
+    path = Path(run_dir, "best.pt")
+    if not path.exists():
+        return {}
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)["agent"]
+    except Exception as error:  # torch.load() raises errors of many types
+        sys.exit(f"{path} cannot be read: {error!r:.120}. Remove it, then use --resume")
 
 
 def load_weights(agent: Agent, weights: dict, run_dir: str):
@@ -679,7 +698,7 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         sys.exit(f"{refused}; ppo_multidiscrete.py takes MultiDiscrete ones, or {way_out}")
     if action_space.start != 0:  # the policy's actions are 0, 1, ..., n - 1
         sys.exit(f"{refused} do not start at 0; add a wrapper to WRAPPERS")
-    largest_buffer = 2**33 // obs[0].nbytes  # steps whose observations fill 8 GiB
+    largest_buffer = 2**33 // max(1, obs[0].nbytes)  # steps whose observations fill 8 GiB
     if args.buffer_size > largest_buffer:
         wrong = f"--buffer-size {args.buffer_size} needs more than 8 GiB of memory"
         sys.exit(f"{wrong} for these observations; use at most {largest_buffer}")
@@ -781,6 +800,21 @@ def open_bar(args: Args, global_step: int) -> tqdm:
     return bar
 
 
+def print_step(bar: tqdm, global_step: int):
+    """Without a terminal, and so without a progress bar, print a line at each checkpoint."""
+    if bar.disable:
+        print(f"step {global_step}/{bar.total}, {bar.postfix}", flush=True)
+
+
+def close_run(run_dir: Path, finished: bool, global_step: int, signals, resources: tuple):
+    """Close the resources, and exit if a signal has stopped the run before its end."""
+    for resource in resources:
+        resource.close()
+    if not finished:
+        print(f"stopped at step {global_step}; continue with --resume {run_dir}", file=sys.stderr)
+        sys.exit(128 + signals[0])
+
+
 def summarize(record: dict, train_returns, eval_returns: np.ndarray) -> dict:
     """What train() returns and summary.json holds; train_returns are the last 100 at most."""
     return {
@@ -845,13 +879,12 @@ def train(args: Args, signals=()) -> dict:
         target_agent.load_state_dict(saved["target_agent"])
         moments = saved["optimizer"]["state"]  # the hyperparameters come from the flags
         optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
-        best_path = Path(args.resume, "best.pt")
-        if best_path.exists():
-            best = torch.load(best_path, map_location="cpu", weights_only=True)
-            best_agent.load_state_dict(best["agent"])
+        best_weights = load_best(args.resume)
+        if best_weights:
+            best_agent.load_state_dict(best_weights)
             # Evaluate it again: its score may come from other episodes than the flags now ask for
             envs_and_obs = make_envs(args, eval_backend, args.eval_episodes, env_seed + 2**30)
-            best_mean = evaluate(best_agent, *envs_and_obs).mean()
+            best_mean = evaluate(best_agent, *envs_and_obs, signals).mean()
     loss_fn = dqn_loss
     if args.compile:  # static shapes: acting, evaluation and update each have their own
         agent.compile(mode="reduce-overhead", dynamic=False)
@@ -938,18 +971,29 @@ def train(args: Args, signals=()) -> dict:
 
         # Evaluate
         finished = global_step >= args.total_timesteps
-        if finished or crossed(first_step, global_step, eval_frequency):
+        evaluates = finished or crossed(first_step, global_step, eval_frequency)
+        if evaluates:
             bar.set_description_str(f"evaluating {args.eval_episodes} episodes ")
             video_dir = run_dir / f"videos/step-{global_step}" if args.capture_video else None
             eval_seed = env_seed + 2**30
             envs_and_obs = make_envs(args, eval_backend, args.eval_episodes, eval_seed, video_dir)
-            eval_returns = evaluate(agent, *envs_and_obs)
+            eval_returns = evaluate(agent, *envs_and_obs, signals)
             del envs_and_obs  # freed later, old MuJoCo renderers would blacken the next videos
-            writer.add_scalar("eval/episodic_return", eval_returns.mean(), global_step)
-            if eval_returns.mean() > best_mean:
+            if not signals and eval_returns.mean() > best_mean:
                 best_mean = float(eval_returns.mean())
                 best_step = global_step
                 best_agent.load_state_dict(agent.state_dict())
+        if finished:
+            # The best model was selected for its returns, so it is evaluated in new episodes
+            new_seed = env_seed + 2**30 + args.eval_episodes
+            envs_and_obs = make_envs(args, eval_backend, args.eval_episodes, new_seed)
+            best_returns = evaluate(best_agent, *envs_and_obs, signals)
+        interrupted = bool(signals)
+        if evaluates and interrupted:
+            global_step = first_step  # a resumed run repeats this iteration, then evaluates
+            evaluates = finished = False
+        elif evaluates:
+            writer.add_scalar("eval/episodic_return", eval_returns.mean(), global_step)
         writer.flush()
 
         # Save
@@ -960,15 +1004,10 @@ def train(args: Args, signals=()) -> dict:
             best = {"agent": best_agent.state_dict(), "eval_return_mean": best_mean}
             write(run_dir / "best.pt", {**record, **best})
         if finished:
-            # The best model was selected for its returns, so it is evaluated in new episodes
-            new_seed = env_seed + 2**30 + args.eval_episodes
-            envs_and_obs = make_envs(args, eval_backend, args.eval_episodes, new_seed)
-            best_returns = evaluate(best_agent, *envs_and_obs)
             summary = summarize(record, envs.return_queue, eval_returns)
             summary["best_return_mean"] = best_returns.mean()
             summary["best_returns"] = best_returns.tolist()
             write(run_dir / "summary.json", summary)
-        interrupted = bool(signals)
         if finished or interrupted or global_step - saved_step >= args.checkpoint_frequency:
             state = {
                 "agent": agent.state_dict(),
@@ -977,17 +1016,12 @@ def train(args: Args, signals=()) -> dict:
             }
             save_checkpoint(args, run_dir, {**record, **state})
             saved_step = global_step
-            if bar.disable:  # no terminal: print a line instead
-                print(f"step {global_step}/{args.total_timesteps}, {bar.postfix}", flush=True)
+            print_step(bar, global_step)
         bar.set_description_str(f"checkpoint {saved_step} ")
         if interrupted:
             break
 
-    for resource in (bar, envs, writer):
-        resource.close()
-    if not finished:
-        print(f"stopped at step {global_step}; continue with --resume {run_dir}", file=sys.stderr)
-        sys.exit(128 + signals[0])
+    close_run(run_dir, finished, global_step, signals, (bar, envs, writer))
     best = f"best model {best_returns.mean():.1f}"
     print(f"{run_dir}: evaluation {eval_returns.mean():.1f}, {best}")
     return summary
@@ -1038,7 +1072,7 @@ if __name__ == "__main__":
         """Let train() save a checkpoint and exit; a second Ctrl-C ends the run at once."""
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         if not signals:
-            line = "stopping after this iteration and its evaluation, if it has one"
+            line = "stopping after this iteration; an evaluation is left to the resumed run"
             second = "a second Ctrl-C ends at once and loses the steps since the last checkpoint"
             new_line = "\n" if sys.stderr.isatty() else ""  # the progress bar has not ended its own
             with suppress(OSError):  # the terminal may be closed

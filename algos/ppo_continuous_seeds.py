@@ -110,6 +110,11 @@ class Args:
     target_kl: float | None = None  # stop an update once the approximate KL exceeds this
 
     def __post_init__(self):
+        name = self.exp_name
+        is_text = name.isprintable() and name.strip() != ""
+        if not is_text or len(name) > 150:
+            wrong = f"--exp-name {name[:150]!r} must be 1 to 150 printable characters"
+            raise ValueError(f"{wrong}; without it, the file's name is used")
         if self.num_seeds > 1 and self.target_kl is not None:
             raise ValueError(f"--target-kl {self.target_kl} takes one seed; use --num-seeds 1")
         if self.num_seeds > 1 and self.track:
@@ -568,8 +573,11 @@ def check_finite(run, weights, obs, rewards, scalars: dict):
 
 
 @torch.inference_mode()
-def evaluate(agent: Agent, envs, obs) -> np.ndarray:
-    """Raw return of each environment's first episode, with mean actions and frozen statistics."""
+def evaluate(agent: Agent, envs, obs, signals=()) -> np.ndarray:
+    """Raw return of each environment's first episode, with mean actions and frozen statistics.
+
+    A signal in the list `signals` ends it at once; the returns are then incomplete.
+    """
     returns = np.zeros(envs.num_envs)
     running = np.ones(envs.num_envs, bool)
     for _ in range(agent.args.eval_max_steps):
@@ -579,9 +587,9 @@ def evaluate(agent: Agent, envs, obs) -> np.ndarray:
         obs = flatten(obs)
         returns += np.where(running, reward, 0.0)
         running &= ~(terminated | truncated)
-        if not running.any():
+        if signals or not running.any():
             break
-    if running.any():
+    if running.any() and not signals:
         print(f"{running.sum()} episodes truncated at --eval-max-steps", file=sys.stderr)
     envs.close()
     if not np.isfinite(returns).all():
@@ -855,8 +863,9 @@ def open_envs(args: Args, env_seeds: list[int]):
         sys.exit(f"--env-id {args.env_id}: {action_space} actions; use ppo.py")
     if isinstance(action_space, (gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)):
         sys.exit(f"--env-id {args.env_id}: {action_space} actions; use ppo_multidiscrete.py")
-    if not isinstance(action_space, gym.spaces.Box) or action_space.dtype.kind != "f":
-        way_out = "add a wrapper to WRAPPERS whose actions are a Box of real numbers"
+    is_box = isinstance(action_space, gym.spaces.Box) and 0 not in action_space.shape
+    if not is_box or action_space.dtype.kind != "f":
+        way_out = "add a wrapper to WRAPPERS whose actions are a Box of at least one real number"
         sys.exit(f"--env-id {args.env_id}: {action_space} actions; {way_out}")
     largest_action = np.abs([action_space.low, action_space.high]).max()
     if 10 < largest_action < 1e15:  # the policy would explore a small part of them
@@ -1113,6 +1122,22 @@ def speed(run: Run) -> float:
     return float(1 / np.mean(run.seconds_per_step[1:] or run.seconds_per_step))
 
 
+def save_seed(run: Run, k: int, agents: Agents, optimizer: Adam):
+    """Write the checkpoint of seed k."""
+    agents.export_weights(k, run.agent)
+    state = {"agent": run.agent.state_dict(), "optimizer": optimizer.row(k)}
+    save_checkpoint(run.args, run.folder, {**run.record, **state})
+    run.saved_step = run.global_step
+
+
+def save_seeds(runs: list[Run], agents: Agents, optimizer: Adam):
+    """Write the checkpoints of the seeds whose last steps are not saved yet."""
+    for k, run in enumerate(runs):
+        is_saved = 0 < run.global_step <= run.saved_step
+        if not (run.finished or is_saved):
+            save_seed(run, k, agents, optimizer)
+
+
 def end_iteration(
     run: Run,
     k: int,
@@ -1120,7 +1145,7 @@ def end_iteration(
     optimizer: Adam,
     scalars: dict,
     eval_backend: str,
-    interrupted: bool,
+    signals,
 ):
     """Log, evaluate and save the run of seed k."""
     args = run.args
@@ -1133,18 +1158,19 @@ def end_iteration(
     run.finished = run.global_step >= args.total_timesteps
     every = args.eval_frequency or args.total_timesteps  # 0 evaluates at the end only
     evaluates = run.finished or run.global_step // every > run.first_step // every
-    unsaved_steps = run.global_step - run.saved_step
-    saves = run.finished or interrupted or unsaved_steps >= args.checkpoint_frequency
-    if evaluates or saves:
-        agents.export_weights(k, run.agent)
     if evaluates:
+        agents.export_weights(k, run.agent)
         video_dir = None
         if args.capture_video:
             video_dir = run.folder / f"videos/step-{run.global_step}"
         eval_seed = run.env_seed + 2**30
         envs_and_obs = make_envs(args, eval_backend, args.eval_episodes, eval_seed, video_dir)
-        eval_returns = evaluate(run.agent, *envs_and_obs)
+        eval_returns = evaluate(run.agent, *envs_and_obs, signals)
         del envs_and_obs  # freed later, old MuJoCo renderers would blacken the next videos
+    if evaluates and signals:
+        run.global_step = run.first_step  # a resumed run repeats this iteration, then evaluates
+        evaluates = run.finished = False
+    elif evaluates:
         run.writer.add_scalar("eval/episodic_return", eval_returns.mean(), run.global_step)
     run.writer.flush()
 
@@ -1157,10 +1183,9 @@ def end_iteration(
     if run.finished:
         run.summary = summarize(run.record, run.last_returns, eval_returns)
         write(run.folder / "summary.json", run.summary)
-    if saves:
-        state = {"agent": run.agent.state_dict(), "optimizer": optimizer.row(k)}
-        save_checkpoint(args, run.folder, {**run.record, **state})
-        run.saved_step = run.global_step
+    unsaved_steps = run.global_step - run.saved_step
+    if run.finished or unsaved_steps >= args.checkpoint_frequency:
+        save_seed(run, k, agents, optimizer)
     if run.finished:
         run.writer.close()
         result = f"evaluation {eval_returns.mean():.1f} +- {eval_returns.std():.1f}"
@@ -1292,7 +1317,6 @@ def train(args: Args, signals=()) -> dict:
         # Log, evaluate and save the runs one after the other
         seconds = time.perf_counter() - iteration_started
         previous_saved_step = min(run.saved_step for run in runs)
-        interrupted = bool(signals)
         for k, run in enumerate(runs):
             if run.finished:  # it only waits for the others
                 continue
@@ -1310,7 +1334,8 @@ def train(args: Args, signals=()) -> dict:
                 scalars["charts/episodic_return"] = mean_return
                 scalars["charts/episodic_length"] = mean_length
             bar.set_description_str(f"seed {run.args.seed} ")
-            end_iteration(run, k, agents, optimizer, scalars, eval_backend, interrupted)
+            end_iteration(run, k, agents, optimizer, scalars, eval_backend, signals)
+        interrupted = bool(signals)
         slowest = min(run.global_step for run in runs)
         recent_returns = [np.mean(run.last_returns) for run in runs if run.last_returns]
         if recent_returns:
@@ -1318,12 +1343,12 @@ def train(args: Args, signals=()) -> dict:
             bar.postfix = f"return {np.mean(recent_returns):.1f}, SPS {sps:.0f}"
         bar.update(min(slowest, args.total_timesteps) - bar.n)
         all_saved_step = min(run.saved_step for run in runs)
-        if (
-            bar.disable and all_saved_step > previous_saved_step
-        ):  # no terminal: print a line instead
+        saved_all = all_saved_step > previous_saved_step
+        if bar.disable and saved_all:  # no terminal: print a line instead
             print(f"step {slowest}/{args.total_timesteps}, {bar.postfix}", flush=True)
         bar.set_description_str(f"checkpoint {all_saved_step} ")
         if interrupted:
+            save_seeds(runs, agents, optimizer)
             break
 
     bar.close()
@@ -1384,7 +1409,7 @@ if __name__ == "__main__":
         """Let train() save a checkpoint and exit; a second Ctrl-C ends the run at once."""
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         if not signals:
-            line = "stopping after this iteration and its evaluation, if it has one"
+            line = "stopping after this iteration; an evaluation is left to the resumed run"
             second = "a second Ctrl-C ends at once and loses the steps since the last checkpoint"
             new_line = "\n" if sys.stderr.isatty() else ""  # the progress bar has not ended its own
             with suppress(OSError):  # the terminal may be closed

@@ -16,9 +16,10 @@ folder above curves/.
 
 A set is incomplete in four cases: a run has no summary.json for its last arguments; a run that a sweep declared
 (sweep.json) is missing; a score is not finite; in a CSV file or an --export, two exp_names of an environment have
-different seeds. From run folders, only the complete environments are drawn, the others are listed, and the exit status
-is 1. A CSV file or an --export is refused as a whole. --allow-incomplete draws everything and marks it. Runs that
-differ in flags become separate experiments, named by these flags. If a seed has several runs, --duplicates chooses one.
+different seeds. Of run folders, incomplete runs are left out and listed, the figures and tables say so, and the exit
+status is 1. A CSV file or an --export is refused as a whole. --allow-incomplete draws everything and marks it. Runs
+that differ in flags become separate experiments, named by these flags. If a seed has several runs, --duplicates chooses
+one.
 """
 
 import csv
@@ -576,7 +577,7 @@ def main(options: Options) -> None:
         rows, score = results.select(file.stem, rows, options, left_out)
         published = file in [path.resolve() for path in files] or options.export is not None
         rows, missing, refused = results.refuse(
-            file.stem, rows, score, left_out, options, equal_seeds=published
+            file.stem, rows, score, left_out, options, published
         )
         if rows:
             check_set(file.stem, rows, options)

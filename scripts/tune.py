@@ -179,13 +179,18 @@ class Tuner:
             run = runner(options, jobs, halt)
             reported = set(self.study.get_trials(deepcopy=False)[trial.number].intermediate_values)
         sweep.declare(jobs, folder)
+        flags = shlex.join(self.flags(trial)) or "the defaults"
+        print(f"trial {trial.number} started: {flags}", flush=True)
         scores, pruned, ended = [], "", False
         with ThreadPoolExecutor(1) as pool:
             shared = slot, jobs, run, options, halt, threading.Lock()
             runs = pool.submit(sweep.work, *shared)
             while not ended:
                 ended = bool(wait([runs], POLL).done)
+                complete = len(scores)
                 points = advance(jobs, scores, folder, self.scales, self.options.statistic)
+                if complete < len(scores) < len(jobs):
+                    print(f"trial {trial.number}: {len(scores)} of {len(jobs)} runs", flush=True)
                 for point in sorted(points.keys() - reported):
                     reported.add(point)
                     with self.guard:
@@ -337,9 +342,11 @@ def main(options: Options, common: list[str]) -> int:
         tuner.study.set_user_attr("declared", declared)
     except Exception as error:
         check(False, f"--study {options.study} cannot be written to: {one_line(error)}")
-    if not tuner.study.get_trials():
+    ended = len(tuner.study.get_trials())
+    if not ended:
         tuner.study.enqueue_trial(tuner.inside)
     tuner.reopen()
+    print(f"study {options.study}: {ended} of {options.trials} trials so far", flush=True)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, tuner.end)
     try:

@@ -45,11 +45,11 @@ FILES = {
     "rpo_continuous": Row("box", "ppo_continuous", "# RPO:", 21),
     "ppo_squashed": Row("box", "ppo_continuous", "# Squash:", 28),
     "ppo_penalty": Row("box", "ppo_continuous", "# Penalty:", 22),
-    "ppo_rnd": Row("box", "ppo_continuous", "# RND:", 158),
+    "ppo_rnd": Row("box", "ppo_continuous", "# RND:", 160),
     "ppo_icm": Row("box", "ppo_rnd", "# ICM:", 61),
     "ppo_rad": Row("box", "ppo_continuous", "# RAD:", 20),
     "ppo_drac": Row("box", "ppo_continuous", "# DrAC:", 20),
-    "ppo_continuous_ddp": Row("box", "ppo_continuous", "# DDP:", 99),
+    "ppo_continuous_ddp": Row("box", "ppo_continuous", "# DDP:", 100),
     "ppo_continuous_ray": Row("box", "ppo_continuous", "# Ray:", 146),
     "ppo_continuous_seeds": Row("box", own=OF_SEVERAL),
     "rpo_continuous_seeds": Row("box", "ppo_continuous_seeds", "# RPO:", 30, OF_SEVERAL),
@@ -76,7 +76,7 @@ FILES = {
     "dqn_atari": Row("atari"),
     "c51_atari": Row("atari", "dqn_atari", "# C51:", 77),
     "pqn_atari": Row("atari", own={"Agent", "evaluate", "update", "train, Evaluate"}),
-    "ppo_atari_ddp": Row("atari", "ppo_atari", "# DDP:", 86),
+    "ppo_atari_ddp": Row("atari", "ppo_atari", "# DDP:", 87),
     "ppo_atari_lstm": Row("atari", "ppo_atari", "# LSTM:", 165),
 }
 

@@ -429,20 +429,37 @@ def select(name: str, rows: list[Row], options, left_out=()) -> tuple[list[Row],
     return rows, score
 
 
-def refuse(name: str, rows: list[Row], score: str, left_out: list[str], options, equal_seeds: bool):
+def incomplete_runs(rows: list[Row], score: str, curve: str) -> set[tuple]:
+    """The runs (exp_name, env_id, seed) that have not finished, or have no finite score or no learning curve."""
+    found = {row[:3] for row in rows if row.metric == MISSING}
+    runs = {row[:3] for row in rows}
+    for metric in (score, curve):
+        finals = finals_of(rows, metric)
+        drawn = {env_id for env_id, _ in finals}
+        for exp_name, env_id, seed in runs:
+            value = finals.get((env_id, exp_name), {}).get(seed, math.nan)
+            if not math.isfinite(value) and (metric == score or env_id in drawn):
+                found.add((exp_name, env_id, seed))
+    return found
+
+
+def refuse(name: str, rows: list[Row], score: str, left_out: list[str], options, published: bool):
     """Return the rows that may be drawn, what is missing from them, and whether some rows were refused.
 
-    Everything that is refused is printed with its reason. With equal_seeds, experiments of different seeds are refused.
+    Everything that is refused is printed with its reason: the incomplete runs of run folders, or, if the set is
+    published in a CSV file, the whole set, and then also if its experiments have different seeds.
     """
-    found = problems(rows, score, options.metric, equal_seeds)
-    missing = [line for _, line in found] if options.allow_incomplete else []
-    refused = left_out + [line for _, line in found if not options.allow_incomplete]
+    found = problems(rows, score, options.metric, equal_seeds=published)
+    missing = [line for _, line in found]
+    refused = left_out + ([] if options.allow_incomplete else missing)
     if refused:
         advice = "--allow-incomplete averages incomplete sets and marks them"
+        if not published:
+            advice = "the figures and tables leave out these runs, and say so"
         print(f"plot.py: {name} is incomplete; {advice}", *refused, sep="\n  ", file=sys.stderr)
-    if not missing:
-        incomplete = {env_id for env_id, _ in found}
-        rows = [row for row in rows if not incomplete & {row.env_id, "?"}]
+    if missing and not options.allow_incomplete:
+        incomplete = incomplete_runs(rows, score, options.metric)
+        rows = [row for row in rows if not published and row[:3] not in incomplete]
     finals = finals_of(rows, score)
     check(finals or refused, f"{name} has no finished run of these exp_names and env_ids")
     fewest = min(map(len, finals.values()), default=4)

@@ -21,6 +21,7 @@ from conftest import (
     flag,
     has,
     load,
+    longer,
     read_checkpoint,
     run_folder,
     script,
@@ -40,6 +41,7 @@ ALONE = [  # what is wrong whatever the other flags are
     *[(name, value) for name in RATES.split() for value in (-1e-3, NAN, INF)],
     *[(name, -1) for name in ("eval_frequency", "keep_checkpoints", "torch_threads", "seed")],
     ("seed", 2**40),
+    *[("exp_name", name) for name in ("", " ", "two\nlines", "x" * 151)],
     ("num_envs", 65_537),
     ("eval_episodes", 65_537),
     ("torch_threads", 1025),
@@ -305,6 +307,12 @@ class Grows(toy_envs.Counter):
         return np.zeros(self.observation_space.shape, np.float32)
 
 
+class Idle(toy_envs.Counter):
+    """There is nothing to decide."""
+
+    action_space = toy_envs.box(0, 1.0)
+
+
 class NoSpaces(gym.Env):
     pass
 
@@ -356,6 +364,9 @@ def test_another_or_an_empty_action(tmp_path, registered):
     algo = load("ppo_continuous")
     env_id = registered("Grows-v0", lambda: Grows("action"))
     refused(algo, tmp_path, "the same spaces", env_id=env_id, num_envs=1)
+    env_id = registered("Idle-v0", Idle)
+    for name in ("ppo_continuous", "ppo_rnd", "sac_continuous"):
+        refused(load(name), tmp_path, "--env-id", "(0,)", "a Box of", env_id=env_id)
 
 
 MODULES = {  # text of a module of the user, and words of the message
@@ -511,6 +522,19 @@ def test_checkpoints_that_cannot_be_resumed(kind, trained, tmp_path):
     assert len(message.splitlines()) == 1 and message.startswith(f"--resume {run}")
     assert [word for word in words if word not in message] == [], message
     assert before == {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
+
+
+@pytest.mark.parametrize("name", ["dqn", "dqn_pixels", "ppo"])
+def test_best_model_that_cannot_be_read(name, tmp_path):
+    """Would break: the traceback of torch.load() where a power cut has left half a file."""
+    algo = load(name)
+    factor, flags = longer(algo, total_timesteps=64, eval_frequency=32)
+    algo.train(tiny(algo, tmp_path, **flags))
+    run = run_folder(tmp_path)
+    (run / "best.pt").write_text("half")
+    more = {"resume": str(run), "total_timesteps": 128 * factor}
+    with pytest.raises(SystemExit, match="best.pt cannot be read: .* Remove it, then use --resume"):
+        algo.train(tiny(algo, tmp_path, **flags | more))
 
 
 def test_weights_are_loaded_with_care():

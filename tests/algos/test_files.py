@@ -55,7 +55,7 @@ VERSIONS = {
     "train, while": 7,
     "train, Log": 7,
     "train, Evaluate": 8,
-    "train, Save": 7,
+    "train, Save": 6,
     "train, end": 3,
 }
 SMALL = ["--num-envs", 2, "--total-timesteps", 64, "--eval-episodes", 2]
@@ -175,7 +175,9 @@ def phases(train: str) -> dict[str, str]:
         if comment := re.match(rf" +# ({PHASES})\b", line):
             phase = comment[1]
         elif re.match("    (for|while) ", line):
-            phase = "end" if "for resource" in line else "while"
+            phase = "while"
+        elif line.startswith("    close_run("):
+            phase = "end"
         found[f"train, {phase}"] += f"{line}\n"
     return found
 

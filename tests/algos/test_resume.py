@@ -458,25 +458,89 @@ def test_an_earlier_checkpoint_is_half_written(monkeypatch, tmp_path, how):
 
 @pytest.mark.parametrize(("number", "where"), [(2, "train"), (15, "evaluate")])
 def test_stop_saves_first(every, monkeypatch, tmp_path, capsys, number, where):
-    """Would break: a stopped run that loses steps, counts an evaluation that was cut short, or exits as
-    if it had finished."""
+    """Would break: a stopped run that loses steps, or exits as if it had finished; a Ctrl-C that waits for the end of
+    an evaluation; an evaluation that was cut short and counts, or that the resumed run leaves out."""
     stop = []
     if where == "train":
         at_row(monkeypatch, every, 5, lambda: stop.append(number))
     else:
         spy(monkeypatch, every, "evaluate", lambda *_, **__: stop.append(number))
-    factor, flags = longer(every, total_timesteps=10**5, eval_frequency=40)
+    factor, flags = longer(every, total_timesteps=40, eval_frequency=40)
     with pytest.raises(SystemExit) as stopped:
         every.train(tiny(every, tmp_path, **flags), stop)
     assert stopped.value.code == 128 + number
     run = run_folder(tmp_path)
     step = read_checkpoint(run)["global_step"]
+    assert 0 <= step < 40 * factor
     assert f"step {step};" in capsys.readouterr().err
-    evaluated = scalars(run).get("eval/episodic_return", [])
-    passed = step // (40 * factor)
-    assert [at for at, _ in evaluated] == [step] * passed and passed <= 1
-    assert passed or where == "train"
-    assert not (run / "summary.json").exists()
+    assert not scalars(run).get("eval/episodic_return")
+    assert not (run / "summary.json").exists() and not (run / "best.pt").exists()
+    every.train(tiny(every, tmp_path, resume=str(run), **flags))
+    (evaluated,) = scalars(run)["eval/episodic_return"]
+    assert evaluated[0] == read_checkpoint(run)["global_step"] >= 40 * factor
+    assert (run / "summary.json").exists()
+
+
+@pytest.mark.parametrize("name", ["ppo", "dqn", "sac_continuous", "ppo_continuous_seeds"])
+def test_ctrl_c_in_the_final_evaluation(name, tmp_path):
+    """Would break: a Ctrl-C that waits until the final evaluation ends, here for hours, or that loses the run."""
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    discrete = name in ("ppo", "dqn")
+    env_id = "endless:EndlessDiscrete-v0" if discrete else "endless:EndlessBox-v0"
+    flags = ["--env-id", env_id, "--total-timesteps", 300, "--eval-max-steps", 10**9]
+    if name in ("dqn", "sac_continuous"):
+        flags += ["--learning-starts", 100]
+    else:
+        flags += ["--num-envs", 4, "--num-steps", 20, "--num-minibatches", 2]
+    environment = {"PYTHONPATH": str(tmp_path)}
+    process = command_line(*flags, script=script(name), cwd=tmp_path, **environment)
+    while not (tmp_path / "evaluating").exists() and process.poll() is None:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    sent = time.time()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGINT, errors
+    assert time.time() - sent < 8  # Python needs up to two seconds to end, more on a busy machine
+    run = run_folder(tmp_path)
+    assert 0 <= read_checkpoint(run)["global_step"] < 300
+    assert "--resume" in errors.splitlines()[-1] and str(run.name) in errors.splitlines()[-1]
+    assert "Traceback" not in errors
+    again = ["--resume", run, "--eval-max-steps", 5]
+    process = command_line(*again, script=script(name), cwd=tmp_path, **environment)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert (run / "summary.json").exists()
+
+
+ENDLESS = """
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+
+
+class Endless(gym.Env):
+    observation_space = gym.spaces.Box(-1, 1, (2,))
+
+    def __init__(self, actions):
+        self.action_space = actions
+        self.steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps > 1000:  # training is shorter
+            Path("evaluating").touch()
+        return np.zeros(2, np.float32), 1.0, False, False, {}
+
+
+gym.register("EndlessDiscrete-v0", lambda: Endless(gym.spaces.Discrete(2)))
+gym.register("EndlessBox-v0", lambda: Endless(gym.spaces.Box(-1, 1, (1,))))
+"""
 
 
 def test_stop_before_the_first_iteration(every, tmp_path):
@@ -486,7 +550,7 @@ def test_stop_before_the_first_iteration(every, tmp_path):
         every.train(tiny(every, tmp_path, **flags), [2])
     assert stopped.value.code == 128 + 2
     run = run_folder(tmp_path)
-    assert 0 < read_checkpoint(run)["global_step"] < 120
+    assert 0 <= read_checkpoint(run)["global_step"] < 120
     summary = every.train(tiny(every, tmp_path, resume=str(run), **flags))
     assert run_folder(tmp_path) == run and summary["global_step"] >= 120
 

@@ -263,3 +263,15 @@ def test_layer_that_cannot_be_stacked(name):
     networks = [torch.nn.Sequential(torch.nn.LayerNorm(3)) for _ in range(2)]
     with pytest.raises(TypeError, match="LayerNorm"):
         algo.Agents.stack(None, networks)
+
+
+def test_finished_seeds_are_not_saved_again(name, monkeypatch):
+    """Would break: a stop that writes the checkpoint of a seed that has ended and only waits for the others."""
+    algo = load(name)
+    saved = []
+    monkeypatch.setattr(algo, "save_seed", lambda run, k, *_: saved.append(k))
+    states = [(True, 10, 14), (False, 10, 14), (False, 10, 10), (False, 0, 0)]
+    names = ("finished", "saved_step", "global_step")
+    runs = [SimpleNamespace(**dict(zip(names, state))) for state in states]
+    algo.save_seeds(runs, None, None)
+    assert saved == [1, 3]

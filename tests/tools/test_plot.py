@@ -384,16 +384,20 @@ def test_incomplete(case, call, tmp_path):
     elif case == "declared":
         shutil.rmtree(runs / "E-v1__ppo__2__0")
         declare(runs, ("ppo", "E-v1", 1), ("rpo", "E-v1", 1), ("broken", "E-v1", 1))
-    export = ("--export", "results/set.csv")
-    for flags in [export] if case == "seeds" else [(), export]:  # run folders may differ in seeds
-        status, out, err = call("runs", *flags, cwd=tmp_path)
-        assert (status, out, [path.name for path in tmp_path.iterdir()]) == (1, "", ["runs"])
+    status, out, err = call("runs", "--export", "results/set.csv", cwd=tmp_path)
+    assert (status, out, [path.name for path in tmp_path.iterdir()]) == (1, "", ["runs"])
     line = {
         "unfinished": "rpo on E-v1 with seed 2 is not finished",
         "seeds": f"rpo on E-v1 has no {SCORE} for seeds 2",
         "declared": "broken on E-v1 with seed 1 is declared in sweep.json, but there is no such run",
     }[case]
     assert line in err and "--allow-incomplete" in err
+    if case != "seeds":  # run folders may differ in seeds
+        status, out, err = call("runs", "--output", "part", cwd=tmp_path)
+        assert status == 1 and line in err and f"**Incomplete set**: {line}" in out
+        description = Image.open(tmp_path / "part/runs_curves.png").info["Description"]
+        assert description.startswith("INCOMPLETE SET")
+        assert "| E-v1 | rpo | 1 |" in out
     flags = ("--export", "results/set.csv", "--allow-incomplete")
     status, out, err = call("runs", *flags, cwd=tmp_path)
     assert (status, err) == (0, "") and f"**Incomplete set**: {line}" in out
@@ -415,7 +419,7 @@ def test_another_text_than_declared(call, tmp_path):
     (runs / "sweep.json").write_text(json.dumps({"runs": [run]}))
     line = "ppo on E-v1 with seed 2 used a different version of its script than sweep.json records"
     status, out, err = call("runs", cwd=tmp_path)
-    assert (status, out) == (1, "") and line in err
+    assert status == 1 and line in err and "| E-v1 | ppo | 1 |" in out
     flags = ("--export", "results/set.csv", "--allow-incomplete")
     status, out, err = call("runs", *flags, cwd=tmp_path)
     assert (status, err) == (0, "") and "| E-v1 | ppo | 1 |" in out
@@ -449,29 +453,46 @@ def test_what_a_declared_run_may_differ_in(call, tmp_path):
     assert call("runs", cwd=tmp_path)[0] == 0
 
 
-def test_other_environments_are_drawn(call, tmp_path):
-    """Would break: one missing run that takes all figures away; one that nobody is told of; a part taken for the whole
-    in a CSV file."""
+def test_other_runs_are_drawn(call, tmp_path):
+    """Would break: one missing run that takes the figures of the others away; one that nobody is told of; a part taken
+    for the whole in a CSV file."""
     runs = tmp_path / "runs"
     make_run(runs, "ppo", env_id="F-v1")
     make_run(runs, "ppo")
     make_run(runs, "ppo", seed=2)
+    make_run(runs, "ppo", seed=3, finished=False)
     declare(runs, ("ppo", "F-v1", 1), ("ppo", "F-v1", 2))
+    (runs / "E-v1__nameless__1__0").mkdir()
+    (runs / "E-v1__nameless__1__0" / "checkpoint.pt").touch()  # of an environment that nobody knows
     status, out, err = call("runs", cwd=tmp_path)
-    assert (
-        status == 1
-        and "ppo on F-v1 with seed 2 is declared in sweep.json, but there is no such run" in err
-    )
-    assert "| E-v1 | ppo | 2 |" in out and "F-v1" not in out and "Incomplete" not in out
+    first, *lines = err.splitlines()
+    assert status == 1 and first.endswith("leave out these runs, and say so")
+    assert lines == [
+        "  E-v1__nameless__1__0 on ? with seed ? is not finished",
+        "  ppo on E-v1 with seed 3 is not finished",
+        "  ppo on F-v1 with seed 2 is declared in sweep.json, but there is no such run",
+    ]
+    assert all(f"**Incomplete set**: {line.strip()}." in out for line in lines)
+    assert "| E-v1 | ppo | 2 |" in out and "| F-v1 | ppo | 1 |" in out
+    assert (tmp_path / "curves/runs_curves.png").exists()
     shutil.rmtree(tmp_path / "curves")
     flags = ("--export", "results/set.csv", "--allow-incomplete", "--output", "x")
     assert call("runs", *flags, cwd=tmp_path)[0] == 0
     status, out, err = call("results/set.csv", cwd=tmp_path)
     assert (status, out, (tmp_path / "curves").exists()) == (1, "", False)
-    (runs / "E-v1__nameless__1__0").mkdir()
-    (runs / "E-v1__nameless__1__0" / "checkpoint.pt").touch()  # of an environment that nobody knows
+
+
+def test_a_run_without_a_finite_score(call, tmp_path):
+    """Would break: a run that ended in NaN, which takes the others of its environment away."""
+    runs = tmp_path / "runs"
+    for seed in (1, 2):
+        make_run(runs, seed=seed)
+    summary = json.loads((runs / "E-v1__ppo__2__0/summary.json").read_text())
+    summary["eval_return_mean"] = float("nan")
+    (runs / "E-v1__ppo__2__0/summary.json").write_text(json.dumps(summary))
     status, out, err = call("runs", cwd=tmp_path)
-    assert (status, out) == (1, "") and "nameless" in err
+    assert status == 1 and f"ppo on E-v1 has no {SCORE} for seeds 2" in err
+    assert "| E-v1 | ppo | 1 |" in out and "nan" not in out
 
 
 def test_all_inputs_are_checked_first(call, tmp_path):

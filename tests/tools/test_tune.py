@@ -406,6 +406,9 @@ def test_stopped(folder, number=signal.SIGTERM):
     wait_for(lambda: list(Path("st").glob("*/*/checkpoint.pt")), process)
     process.send_signal(number)
     output = finish(process, 128 + number)
+    first, second, *_ = output.splitlines()  # a trial can last for hours, so its start is shown
+    assert first == "study st: 0 of 2 trials so far"
+    assert second == "trial 0 started: the defaults"
     assert "stopped; the same command continues the study" in output and "Traceback" not in output
     assert [line[3] for line in journal()] == ["start", "stopped"]
     assert [trial.state for trial in trials()] == [TrialState.WAITING]
