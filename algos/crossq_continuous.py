@@ -410,17 +410,19 @@ def td_target(reward, terminal, next_value, gamma: float):
     return reward + gamma * next_value * (1 - terminal)
 
 
-def critic_loss(agent: Agent, args: Args, obs, next_obs, action, reward, terminal):
+def critic_loss(agent: Agent, args: Args, obs, next_obs, action, reward, terminal):  # CrossQ:
     """Loss of the critics for a minibatch of tensors (n, ...), and its metrics by name."""
-    with torch.no_grad():  # eq. 3 and 5, with the smaller of the two critics' values
+    with torch.no_grad():  # CrossQ: eq. 3 and 5, with the smaller of the critics' own values
         next_action, next_logprob = agent.get_action(next_obs)
     # CrossQ: both batches in one, so that they are normalised by the same statistics
     both_obs = torch.cat([obs, next_obs])
     both_actions = torch.cat([action, next_action])
-    values, next_values = agent.get_values(both_obs, both_actions).chunk(2, dim=1)
+    both_values = agent.get_values(both_obs, both_actions)
     with torch.no_grad():
-        next_value = next_values.amin(0) - agent.log_alpha.exp() * next_logprob
+        next_value = both_values[:, len(obs) :].amin(0)
+        next_value = next_value - agent.log_alpha.exp() * next_logprob
         target = td_target(reward, terminal, next_value, args.gamma)
+    values = both_values[:, : len(obs)]  # CrossQ: those of obs
     assert values.shape == (agent.num_critics, *target.shape)
     assert target.shape == reward.shape == terminal.shape
     squared_error = (values - target) ** 2
@@ -1047,9 +1049,10 @@ def train(args: Args, signals=()) -> dict:
     policy_parameters = [*agent.actor.parameters(), agent.log_alpha]
     adam = partial(torch.optim.Adam, betas=(0.5, 0.999), fused=True)  # CrossQ: less momentum
     optimizers = {
-        "policy": adam(policy_parameters, lr=args.policy_lr),
+        "policy": adam(policy_parameters, lr=args.policy_lr),  # CrossQ:
         "critics": adam(agent.critics.parameters(), lr=args.q_lr),
     }
+    # CrossQ: there is no target agent
     rows = args.buffer_size // args.num_envs
     replay = Replay(rows, args.num_envs, obs.shape[1], agent.action_dim, device)
     num_updates = 0  # so far

@@ -381,7 +381,7 @@ def check_finite(agent: Agent, rewards, scalars: dict, global_step, saved_step, 
 
 @torch.inference_mode()
 def evaluate(agent: Agent, envs, obs, signals=()) -> np.ndarray:
-    """Raw return of each environment's first episode, with greedy (argmax) actions.
+    """Raw return of each environment's first episode, with the most probable actions.
 
     A signal in the list `signals` ends it at once; the returns are then incomplete.
     """

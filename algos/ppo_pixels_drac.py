@@ -90,6 +90,11 @@ class Args:
     target_kl: float | None = None  # stop an update once the approximate KL exceeds this
 
     def __post_init__(self):
+        name = self.exp_name
+        is_text = name.isprintable() and name.strip() != ""
+        if not is_text or len(name) > 150:
+            wrong = f"--exp-name {name[:150]!r} must be 1 to 150 printable characters"
+            raise ValueError(f"{wrong}; without it, the file's name is used")
         largest = {"num_envs": 65_536, "eval_episodes": 65_536, "torch_threads": 1024}
         fractions = ("gamma", "gae_lambda")
         may_be_zero = ("seed", "torch_threads", "eval_frequency", "keep_checkpoints")
@@ -407,8 +412,11 @@ def check_finite(agent: Agent, rewards, scalars: dict, global_step, saved_step, 
 
 
 @torch.inference_mode()
-def evaluate(agent: Agent, envs, obs) -> np.ndarray:
-    """Raw return of each environment's first episode, with greedy (argmax) actions."""
+def evaluate(agent: Agent, envs, obs, signals=()) -> np.ndarray:
+    """Raw return of each environment's first episode, with the most probable actions.
+
+    A signal in the list `signals` ends it at once; the returns are then incomplete.
+    """
     returns = np.zeros(envs.num_envs)
     running = np.ones(envs.num_envs, bool)
     for _ in range(agent.args.eval_max_steps):
@@ -418,9 +426,9 @@ def evaluate(agent: Agent, envs, obs) -> np.ndarray:
         obs, reward, terminated, truncated, _ = envs.step(action)
         returns += np.where(running, reward, 0.0)
         running &= ~(terminated | truncated)
-        if not running.any():
+        if signals or not running.any():
             break
-    if running.any():
+    if running.any() and not signals:
         print(f"{running.sum()} episodes truncated at --eval-max-steps", file=sys.stderr)
     envs.close()
     if not np.isfinite(returns).all():
@@ -762,6 +770,21 @@ def open_bar(args: Args, global_step: int) -> tqdm:
     return bar
 
 
+def print_step(bar: tqdm, global_step: int):
+    """Without a terminal, and so without a progress bar, print a line at each checkpoint."""
+    if bar.disable:
+        print(f"step {global_step}/{bar.total}, {bar.postfix}", flush=True)
+
+
+def close_run(run_dir: Path, finished: bool, global_step: int, signals, resources: tuple):
+    """Close the resources, and exit if a signal has stopped the run before its end."""
+    for resource in resources:
+        resource.close()
+    if not finished:
+        print(f"stopped at step {global_step}; continue with --resume {run_dir}", file=sys.stderr)
+        sys.exit(128 + signals[0])
+
+
 def summarize(record: dict, train_returns, eval_returns: np.ndarray) -> dict:
     """What train() returns and summary.json holds; train_returns are the last 100 at most."""
     return {
@@ -951,8 +974,13 @@ def train(args: Args, signals=()) -> dict:
             video_dir = run_dir / f"videos/step-{global_step}" if args.capture_video else None
             eval_seed = env_seed + 2**30
             envs_and_obs = make_envs(args, args.eval_episodes, eval_seed, video_dir)
-            eval_returns = evaluate(agent, *envs_and_obs)
+            eval_returns = evaluate(agent, *envs_and_obs, signals)
             del envs_and_obs  # freed later, old MuJoCo renderers would blacken the next videos
+        interrupted = bool(signals)
+        if evaluates and interrupted:
+            global_step = first_step  # a resumed run repeats this iteration, then evaluates
+            evaluates = finished = False
+        elif evaluates:
             writer.add_scalar("eval/episodic_return", eval_returns.mean(), global_step)
         writer.flush()
 
@@ -965,22 +993,16 @@ def train(args: Args, signals=()) -> dict:
         if finished:
             summary = summarize(record, envs.return_queue, eval_returns)
             write(run_dir / "summary.json", summary)
-        interrupted = bool(signals)
         if finished or interrupted or global_step - saved_step >= args.checkpoint_frequency:
             state = {"agent": agent.state_dict(), "optimizer": optimizer.state_dict()}
             save_checkpoint(args, run_dir, {**record, **state})
             saved_step = global_step
-            if bar.disable:  # no terminal: print a line instead
-                print(f"step {global_step}/{args.total_timesteps}, {bar.postfix}", flush=True)
+            print_step(bar, global_step)
         bar.set_description_str(f"checkpoint {saved_step} ")
         if interrupted:
             break
 
-    for resource in (bar, envs, writer):
-        resource.close()
-    if not finished:
-        print(f"stopped at step {global_step}; continue with --resume {run_dir}", file=sys.stderr)
-        sys.exit(128 + signals[0])
+    close_run(run_dir, finished, global_step, signals, (bar, envs, writer))
     print(f"{run_dir}: evaluation {eval_returns.mean():.1f} +- {eval_returns.std():.1f}")
     return summary
 
@@ -1028,7 +1050,7 @@ if __name__ == "__main__":
         """Let train() save a checkpoint and exit; a second Ctrl-C ends the run at once."""
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         if not signals:
-            line = "stopping after this iteration and its evaluation, if it has one"
+            line = "stopping after this iteration; an evaluation is left to the resumed run"
             second = "a second Ctrl-C ends at once and loses the steps since the last checkpoint"
             new_line = "\n" if sys.stderr.isatty() else ""  # the progress bar has not ended its own
             with suppress(OSError):  # the terminal may be closed

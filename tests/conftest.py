@@ -58,7 +58,7 @@ FILES = {
     "sac_continuous": Row("off-policy"),
     "td3_continuous": Row("off-policy", "sac_continuous", "# TD3:", 81),
     "ddpg_continuous": Row("off-policy", "td3_continuous", "# DDPG:", 21),
-    "crossq_continuous": Row("off-policy", "sac_continuous", "# CrossQ:", 74),
+    "crossq_continuous": Row("off-policy", "sac_continuous", "# CrossQ:", 77),
     "ppo": Row("discrete"),
     "ppo_lstm": Row("discrete", "ppo", "# LSTM:", 129),
     "ppo_multidiscrete": Row("discrete", "ppo", "# Multi:", 127),
