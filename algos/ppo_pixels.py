@@ -1010,6 +1010,8 @@ if __name__ == "__main__":
     first_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     first_parser.add_argument("--resume")
     resume = first_parser.parse_known_args()[0].resume
+    if resume == "":  # an unset variable of the shell
+        sys.exit("--resume is empty; give the folder of a run, or leave the flag out")
     defaults = Args(**load_checkpoint(resume)["args"]) if resume else Args()
     args = tyro.cli(Args, default=defaults)
     signals = []

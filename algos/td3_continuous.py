@@ -103,7 +103,7 @@ class Args:
     policy_frequency: int = 2  # TD3: updates of the critics per update of the policy
     exploration_noise: float = 0.1  # TD3: standard deviation of the noise on training's actions
     policy_noise: float = 0.2  # TD3: standard deviation of the noise on the target policy's actions
-    noise_clip: float = 0.5  # TD3: the latter noise is clipped to this absolute value
+    noise_clip: float = 0.5  # TD3: --policy-noise is clipped to this absolute value
 
     def __post_init__(self):
         name = self.exp_name
@@ -1214,6 +1214,8 @@ if __name__ == "__main__":
     first_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     first_parser.add_argument("--resume")
     resume = first_parser.parse_known_args()[0].resume
+    if resume == "":  # an unset variable of the shell
+        sys.exit("--resume is empty; give the folder of a run, or leave the flag out")
     defaults = Args(**load_checkpoint(resume)["args"]) if resume else Args()
     args = tyro.cli(Args, default=defaults)
     signals = []

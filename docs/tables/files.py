@@ -109,7 +109,7 @@ def flags_beyond(parent: str, *files: str) -> str:
     texts = {}
     for found in columns.values():
         texts |= {
-            name: re.sub(r"^(Penalty|RPO|RND|ICM|RAD|DrAC|LSTM|C51): ", "", text)
+            name: re.sub(r"^(Penalty|RPO|RND|ICM|RAD|DrAC|LSTM|C51|CrossQ): ", "", text)
             for name, (_, text) in found.items()
         }
     rows = []

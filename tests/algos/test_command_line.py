@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from conftest import (
+    PARENTS,
     ROOT,
     command_line,
     load,
@@ -27,6 +28,7 @@ COMMANDS = [  # file, flags, words of the message
     ("ppo_continuous", "--num-env 8", "Perhaps you meant"),
     ("ppo_continuous", "--env-id", "Missing value for argument '--env-id'"),
     ("ppo_continuous", "--resume", "--resume: expected one argument"),
+    *((name, "--resume=", "--resume is empty; give the folder") for name in PARENTS),
     ("ppo_continuous", "Pendulum-v1", "Unrecognized options: Pendulum-v1"),
     ("ppo_continuous", f"--seed 1 --seed 2 {ENVIRONMENT}", "Did you mean: `Pendulum`?"),
     ("ppo_continuous", "--norm-adv=False", "--norm-adv takes no value"),
