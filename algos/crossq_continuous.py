@@ -4,11 +4,15 @@
 
 CrossQ: Bhatt et al. 2024, arXiv:1902.05605. The target networks of SAC keep the critics' targets
 stable, but slow down learning. CrossQ normalises the critics' layers by the statistics of the batch
-instead, with states and next states in one batch, because both have their own distribution. This file
-is sac_continuous.py with the changes tagged "CrossQ:". What differs from the paper:
-1. The critics' hidden layers have 256 units (paper: 2048), so that a step costs no more than in SAC.
+instead, with states and next states in one batch, so that both are normalised alike. This file is
+sac_continuous.py with the changes tagged "CrossQ:". What differs from the paper:
+1. The critics' hidden layers have 256 units (paper: 2048), so that a step costs about as much as in
+   SAC.
 2. The policy has no batch normalisation.
-3. Batch normalisation is the ordinary one. The paper's renormalisation corrects its first updates.
+3. Batch normalisation is the ordinary one. The authors' batch renormalisation corrects the batch's
+   statistics by the running ones, after a warm-up.
+4. With --precision bfloat16 the critics' first linear layer is in bfloat16, too. Its inputs are
+   normalised.
 What sac_continuous.py lists as different from SAC's paper holds here as well.
 """
 

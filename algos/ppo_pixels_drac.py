@@ -10,7 +10,7 @@ The file is ppo_pixels.py apart from the places tagged "DrAC:", and shares its d
 What differs from the authors' code:
 1. The KL is exact. Their code estimates it from one action.
 2. Their code halves the squared error.
-3. Where the moved image has no pixels, those at its edge are repeated.
+3. The shift is smaller: their crop moves images of 64 x 64 by up to 12 pixels.
 """
 
 import argparse

@@ -215,13 +215,19 @@ def test_rad_learns_on_the_images_that_it_acted_on(tmp_path, monkeypatch):
         updates.append(batch["obs"])
 
     spy(monkeypatch, algo, "update", before_update)
-    monkeypatch.setattr(algo, "shift", lambda obs, shifts: obs * 0 + 100 + shifts[0, 0])
-    algo.train(tiny(algo, tmp_path, max_shift=4))
-    values = [obs.unique().tolist() for obs in updates]
-    assert len(values) > 3 and all(len(value) == 1 for value in values)
-    assert len({value[0] for value in values}) > 1 and all(
-        96 <= value[0] <= 104 for value in values
+    grey = 100  # an image shows its shift to the right
+    monkeypatch.setattr(
+        algo, "shift", lambda obs, shifts: obs * 0 + grey + shifts[:, 1, None, None, None]
     )
+    last = []
+    spy(monkeypatch, algo.Agent, "get_value", lambda agent, obs: last.append(obs.clone()))
+    algo.train(tiny(algo, tmp_path, max_shift=4))
+    values = [set(obs.unique().tolist()) for obs in updates]
+    assert len(values) > 3 and all(len(value) <= 2 for value in values)  # two environments
+    assert any(len(value) == 2 for value in values) and len(set().union(*values)) > 3
+    assert all(96 <= number <= 104 for value in values for number in value)
+    for value, obs in zip(values, last):
+        assert set(obs.unique().tolist()) == value  # also the last observation, to bootstrap from
 
 
 def test_drac_on_images_by_hand(monkeypatch):
@@ -243,3 +249,18 @@ def test_drac_on_images_by_hand(monkeypatch):
         *(torch.autograd.grad(x, weights, allow_unused=True) for x in (loss, expected))
     ):
         torch.testing.assert_close(one, other)
+
+
+def test_drac_shifts_each_sample_and_its_loss_counts(tmp_path, monkeypatch):
+    """Would break: an invariance loss that is not added, one shift for a minibatch, another largest shift."""
+    weights, seen = [], []
+    for coefficient in (0.0, 1.0):
+        algo = load("ppo_pixels_drac")
+        spy(monkeypatch, algo, "shift", lambda obs, shifts: seen.append((len(obs), shifts)))
+        algo.train(tiny(algo, tmp_path / str(coefficient), aug_coef=coefficient, max_shift=3))
+        weights.append(read_checkpoint(run_folder(tmp_path / str(coefficient)))["agent"])
+    assert not equal(*weights)
+    assert all(shifts.shape == (n, 2) for n, shifts in seen)
+    shifts = torch.cat([shifts for _, shifts in seen])
+    assert set(shifts.unique().tolist()) == set(range(-3, 4))
+    assert any(len(shifts.unique(dim=0)) > 1 for _, shifts in seen)

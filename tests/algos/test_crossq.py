@@ -81,8 +81,8 @@ def test_loss_by_hand(crossq):
 
 
 def test_running_statistics(crossq, monkeypatch, tmp_path):
-    """Would break: acting, the policy's loss or an evaluation that normalises by its own batch or changes the
-    statistics; critics that stay in training mode; a policy that is updated at other times."""
+    """Would break: a policy's loss that normalises by its own batch or changes the statistics; critics that stay in
+    training mode; a policy that is updated at other times; Adam with its usual momentum."""
     modes, policy_updates = [], []
     spy(
         monkeypatch,
@@ -97,8 +97,10 @@ def test_running_statistics(crossq, monkeypatch, tmp_path):
 
     spy(monkeypatch, crossq, "policy_loss", before_policy)
     update = crossq.update
+    optimizers = {}
 
     def with_spies(*args):
+        optimizers.update(args[1])
         return update(*args[:5], crossq.critic_loss, crossq.policy_loss)
 
     monkeypatch.setattr(crossq, "update", with_spies)
@@ -109,6 +111,9 @@ def test_running_statistics(crossq, monkeypatch, tmp_path):
     updates = agent.critics[0].num_batches_tracked.item()
     assert all(modes) and updates > 40 and not agent.critics.training
     assert policy_updates == list(range(3, updates + 1, 3))
+    for optimizer in optimizers.values():
+        (group,) = optimizer.param_groups
+        assert group["betas"] == (0.5, 0.999) and group["lr"] == 1e-3
 
 
 @pytest.mark.slow

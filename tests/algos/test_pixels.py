@@ -138,7 +138,11 @@ def test_box_actions(monkeypatch, tmp_path):
     assert (action.abs() > 0.3).any()
     assert np.array_equal(agent.to_env(action.detach()), action.detach().numpy().clip(low, high))
     played = []
-    spy(monkeypatch, algo, "evaluate", lambda agent, envs, obs: played.append((agent, obs)))
+    spy(monkeypatch, algo, "evaluate", lambda agent, envs, obs, *_: played.append((agent, obs)))
+    updates = []
+    spy(
+        monkeypatch, algo, "update", lambda agent, optimizer, args, batch, *_: updates.append(batch)
+    )
     to_env = algo.Agent.to_env
     actions = []
 
@@ -148,7 +152,8 @@ def test_box_actions(monkeypatch, tmp_path):
         return to_env(agent, action)
 
     monkeypatch.setattr(algo.Agent, "to_env", record)
-    algo.train(tiny(algo, tmp_path))
+    algo.train(tiny(algo, tmp_path, init_std=2.0))  # the bounds are -1 and 1
+    assert all((batch["action"].abs() > 1).any() for batch in updates)
     ((agent, obs),) = played
     with torch.inference_mode():
         assert torch.equal(actions[0], agent.actor(agent.features(torch.from_numpy(obs))))
