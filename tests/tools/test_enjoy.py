@@ -87,7 +87,7 @@ def test_policy_in_own_python(run, tmp_path):
 
 
 OTHER_FILES = {"ppo": "CartPole-v1", "dqn": "CartPole-v1", "sac_continuous": "Pendulum-v1"}
-OTHER_FILES["td3_continuous"] = "Pendulum-v1"
+OTHER_FILES |= dict.fromkeys(["td3_continuous", "crossq_continuous"], "Pendulum-v1")
 
 
 @pytest.mark.parametrize("name", OTHER_FILES)
@@ -103,7 +103,7 @@ def test_policies_of_other_files_in_own_python(name, tmp_path):
         agent = file.Agent(env.observation_space.shape[0], env.action_space, args, *extra)
     saved = {"env_id": env_id, "args": vars(args), "agent": agent.state_dict()}
     torch.save(saved, tmp_path / "checkpoint.pt")
-    first, second, *_ = re.findall(
+    first, second, *_, squashed = re.findall(
         r"```python\n(.*?)```", (ROOT / "docs/runs.md").read_text(), re.DOTALL
     )
     first = first.replace("ppo_continuous", name).replace("runs/RUN", str(tmp_path))
@@ -113,13 +113,17 @@ def test_policies_of_other_files_in_own_python(name, tmp_path):
     found = {}
     exec("\n".join([*first.splitlines()[:-2], *lines.splitlines()[1:]]), found)
     assert found["env"].action_space.contains(found["action"])
+    if extra:  # their policies act in [-1, 1], which an export must scale, too
+        exec("def forward(self, obs):\n" + squashed, found)
+        action = found["forward"](SimpleNamespace(agent=found["agent"]), found["x"].clone())
+        assert np.allclose(action.detach().numpy()[0], found["action"])
 
 
 def test_exported_policy(run, tmp_path, monkeypatch):
     """The third and fourth block of docs/runs.md. Would break: an export that loses the normalisation or the bounds, or
     that takes one number of observations only."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/runs.md").read_text(), re.DOTALL)
-    load_agent, _, export, use, _ = blocks
+    load_agent, _, export, use, *_ = blocks
     monkeypatch.chdir(tmp_path)
     found = {}
     exec(load_agent.replace("runs/RUN", str(run)) + export, found)
