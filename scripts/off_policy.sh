@@ -29,8 +29,8 @@ if [[ $tasks == *" long "* ]]; then
   jobs+=("--scripts algos/sac_continuous.py --tag long --seeds ${SEEDS:-1-3} --env-ids HalfCheetah-v5 -- $device --total-timesteps ${STEPS:-300000}")
 fi
 if [[ $tasks == *" variants "* ]]; then # CrossQ, SimBa and TQC
-  files="algos/sac_continuous.py"
-  for name in crossq simba tqc; do
+  files="algos/sac_continuous.py algos/crossq_continuous.py"
+  for name in simba tqc; do
     python scripts/plainrl_tools/edits.py "$name" "${RUNS:-runs}/patched"
     files+=" '${RUNS:-runs}/patched/$name.py'"
   done

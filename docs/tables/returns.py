@@ -327,6 +327,22 @@ def off_policy_results(_) -> str:
     return table(["file", "steps", "runs", "return", "worst run"], rows, 1)
 
 
+def sac_variants(_) -> str:
+    """SAC and three variants of it on HalfCheetah-v5."""
+    names = {
+        "sac": "SAC (`sac_continuous.py`)",
+        "crossq": "CrossQ (`crossq_continuous.py`)",
+        "simba": "SimBa (patch)",
+        "tqc": "TQC (patch)",
+    }
+    rows = []
+    for name, label in names.items():
+        (row,) = (row for row in scores_of("variants") if row["exp_name"].startswith(name))
+        mean, worst, best = (number(float(row[key])) for key in ("mean", "worst_run", "best_run"))
+        rows.append([label, str(row["seeds"]), mean, worst, best])
+    return table(["algorithm", "runs", "return", "worst run", "best run"], rows, 1)
+
+
 def off_policy_peers(_) -> str:
     """SAC and TD3 on MuJoCo tasks beside stable-baselines3's with the same settings."""
     peers = {"sac_continuous": "sb3_sac", "td3_continuous": "sb3_sac-td3"}
