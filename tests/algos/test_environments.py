@@ -42,7 +42,7 @@ def test_integer_actions(name, tmp_path, registered):
     """Would break: an environment of integer actions that silently gets fractions."""
     registered("Integers-v0", Integers)
     words = "numbers" if name in ("ppo_rnd", "ppo_icm") else "WRAPPERS"
-    refused(load(name), tmp_path, "--env-id", "real numbers", words, env_id="Integers-v0")
+    refused(load(name), tmp_path, "--env-id", "real number", words, env_id="Integers-v0")
 
 
 class Pictures(toy_envs.Counter):

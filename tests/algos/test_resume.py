@@ -215,12 +215,12 @@ def test_too_few_steps_to_learn(every, monkeypatch, tmp_path, capsys):
     summary = every.train(tiny(every, tmp_path, total_timesteps=enough, resume=str(run)))
     assert summary["global_step"] >= enough
     assert json.loads((run / "summary.json").read_text()) == summary
-    flags, folder = {"total_timesteps": 16, "eval_frequency": 10}, tmp_path / "stopped"
+    flags, folder = {"total_timesteps": 17, "checkpoint_frequency": 10}, tmp_path / "stopped"
     stop = []
     at_row(monkeypatch, every, 3, lambda: stop.append(15))
     with pytest.raises(SystemExit):
         every.train(tiny(every, folder, **flags), stop)
-    assert read_checkpoint(run_folder(folder))["global_step"] + args.learning_starts > 16
+    assert read_checkpoint(run_folder(folder))["global_step"] + args.learning_starts > 17
     assert "starts empty" not in capsys.readouterr().err
     every.train(tiny(every, folder, resume=str(run_folder(folder)), **flags))
     assert "starts empty" in capsys.readouterr().err

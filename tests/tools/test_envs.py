@@ -129,7 +129,7 @@ def test_dictionary_observations(algo, monkeypatch, tmp_path):
     assert algo.flatten(obs).dtype == np.float32 and first.shape == (3, 24)
     envs.close()
     # one rollout; the evaluation of 1000 steps is left out
-    monkeypatch.setattr(algo, "evaluate", lambda agent, envs, obs: np.zeros(envs.num_envs))
+    monkeypatch.setattr(algo, "evaluate", lambda agent, envs, obs, *_: np.zeros(envs.num_envs))
     algo.train(args)
     saved = read_checkpoint(run_folder(tmp_path))["agent"]
     assert saved["obs_rms.mean"].shape == (24,) and saved["obs_rms.mean"].any()
