@@ -45,15 +45,19 @@ def by_hand(agent, k: int, obs, action):
 
 def test_batch_norm_of_an_ensemble(crossq):
     """Against nn.BatchNorm1d. Would break: statistics over critics, features in another order, another momentum."""
-    ours = crossq.EnsembleBatchNorm(K, DIM)
-    theirs = [torch.nn.BatchNorm1d(DIM, eps=1e-3, momentum=0.01) for _ in range(K)]
+    layer = crossq.EnsembleBatchNorm(K, DIM)
+    single_layers = [torch.nn.BatchNorm1d(DIM, eps=1e-3, momentum=0.01) for _ in range(K)]
     for training in (True, True, False):
         x = torch.randn(K, N, DIM) * torch.tensor([1.0, 5.0])[:, None, None] + 3
-        ours.train(training)
-        expected = torch.stack([theirs[k].train(training)(x[k]) for k in range(K)])
-        torch.testing.assert_close(ours(x), expected)
-    torch.testing.assert_close(ours.running_mean, torch.cat([one.running_mean for one in theirs]))
-    torch.testing.assert_close(ours.running_var, torch.cat([one.running_var for one in theirs]))
+        layer.train(training)
+        expected = torch.stack([single_layers[k].train(training)(x[k]) for k in range(K)])
+        torch.testing.assert_close(layer(x), expected)
+    torch.testing.assert_close(
+        layer.running_mean, torch.cat([one.running_mean for one in single_layers])
+    )
+    torch.testing.assert_close(
+        layer.running_var, torch.cat([one.running_var for one in single_layers])
+    )
 
 
 def test_loss_by_hand(crossq):

@@ -67,11 +67,11 @@ def test_logprob_and_its_gradient(distribution):
     torch.testing.assert_close(logprob, expected, rtol=1e-8, atol=1e-8)
     parameters = [*agent.actor_mean.parameters(), agent.actor_logstd]
     weights = torch.randn(50, dtype=torch.float64)
-    ours = torch.autograd.grad((weights * logprob).sum(), parameters)
-    theirs = torch.autograd.grad((weights * expected).sum(), parameters)
-    for mine, other in zip(ours, theirs):
-        assert other.abs().max() > 0
-        torch.testing.assert_close(mine, other, rtol=1e-6, atol=1e-8)
+    gradients = torch.autograd.grad((weights * logprob).sum(), parameters)
+    references = torch.autograd.grad((weights * expected).sum(), parameters)
+    for gradient, expected_gradient in zip(gradients, references):
+        assert expected_gradient.abs().max() > 0
+        torch.testing.assert_close(gradient, expected_gradient, rtol=1e-6, atol=1e-8)
 
 
 def test_squashed_entropy_estimate_is_unbiased():
