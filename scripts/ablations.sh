@@ -3,6 +3,7 @@
 #   ablations  environments that are reset before each rollout, minibatches without shuffling, and tanh squashing without
 #              the correction of the log-probability (docs/ablations.md). Rollouts of 8 environments x 256 steps have as
 #              many steps as the default 64 x 32, and are longer than an episode. (the default)
+#   notes      the Pendulum agent of the notes with each combination of its four suspects (docs/broadcast.md)
 #   symptoms   one badly chosen flag at a time: what its log looks like (docs/not-learning.md)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -24,6 +25,16 @@ ablations() {
   echo "$ppo $run --tag one-batch-40 -- $flags --num-minibatches 1 --update-epochs 40"
   echo "--scripts algos/ppo_squashed.py $run --tag short --grid ent-coef=0,0.01,0.05 -- $flags"
   echo "--scripts '$runs/patched/uncorrected_squash.py' $run --tag short --grid ent-coef=0.01,0.05 -- $flags"
+}
+notes() {
+  python scripts/plainrl_tools/edits.py notes_agent "$runs/patched"
+  local settings="--num-envs 1 --num-steps 2048 --update-epochs 10 --num-minibatches 1 --gamma 0.99"
+  settings="$settings --ent-coef 0.001 --init-std 1 --norm-adv --no-norm-obs --no-norm-reward"
+  settings="$settings --no-anneal-lr --max-grad-norm 1e9"
+  local suspects="--grid ratio=vector,matrix --grid critic-learning-rate=1e-3,1e-5"
+  suspects="$suspects --grid gae=masked,unmasked --grid squash=corrected,uncorrected"
+  echo "--scripts '$runs/patched/notes_agent.py' --env-ids Pendulum-v1 --seeds ${SEEDS:-1-5} $suspects" \
+    "-- --total-timesteps ${STEPS:-147456} --device ${DEVICE:-auto} $settings"
 }
 symptoms() {
   while read -r tag changed; do
