@@ -81,6 +81,8 @@ def meaning(flag: str, texts: list[str]) -> str:
     differing = {
         "--env-id": "the environment; the file's first lines name the spaces that it takes",
         "--learning-rate": "of Adam; in `a2c_atari` of RMSprop, in PQN of RAdam",
+        "--norm-adv": "standardise the advantages of each minibatch; in `reinforce` of each batch, in "
+        "`trpo_continuous` of each rollout",
     }
     if len(set(texts)) > 1 and flag in differing:
         return differing[flag]
