@@ -1,4 +1,7 @@
-"""Environments whose every number is known beforehand; importing this registers them."""
+"""Environments whose every number is known beforehand; importing this registers them.
+
+They are for the tests alone. The probe's environments are in scripts/plainrl_tools/probing/environments.py.
+"""
 
 import functools
 from types import SimpleNamespace

@@ -166,7 +166,7 @@ def scripted(monkeypatch, *draws):
     monkeypatch.setattr(torch.distributions.normal, "_standard_normal", draw)
 
 
-# By hand
+# By hand, and against PyTorch
 
 
 def test_targets(off, monkeypatch, tmp_path):
