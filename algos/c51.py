@@ -9,7 +9,7 @@ returns instead of the mean return. The target is the distribution of the next s
 shrunk by the Bellman equation and projected onto the same atoms. The loss is the cross-entropy.
 What differs from the paper:
 1. The network is small and has PyTorch's own initialisation. Gradients are clipped.
-2. The deviations 2, 4, 5 and 6 of dqn.py.
+2. Several environments, best.pt and the other deviations 2, 4, 5 and 6 of dqn.py.
 3. The atoms lie between --v-min and --v-max, for which the task's discounted returns decide. The
    default is that of CartPole-v1: rewards of 1 and a discount factor of 0.99 give 0 to 100.
 """
@@ -326,7 +326,7 @@ def td_target(reward, terminal, next_probs, next_action, atoms, gamma: float):
     moved = moved.clamp(atoms[0], atoms[-1])
     # C51: each moved atom gives its probability to its two neighbours, more to the nearer one
     position = (moved - atoms[0]) / (atoms[1] - atoms[0])  # fractional index among the atoms
-    lower = position.floor().long().clamp(0, len(atoms) - 2)  # at least 0 for a NaN, too
+    lower = position.floor().long().clamp(0, len(atoms) - 2)  # a NaN is for check_finite()
     share = position - lower  # of the upper neighbour
     target = torch.zeros_like(next_prob)
     target.scatter_add_(-1, lower, next_prob * (1 - share))
@@ -398,15 +398,15 @@ def epsilon_at(step: int, args: Args) -> float:
 
 def warn_of_limits(args: Args, episodes: list, episode_count: int):  # C51:
     """Warn if discounted returns of a run's first episodes are outside --v-min and --v-max."""
-    if episode_count > len(episodes):  # C51: once
+    if episode_count > len(episodes):  # C51: episodes have ended before
         return
-    # C51: of a whole episode, as if each of its steps had the mean reward
+    # C51: only undiscounted returns are known. As if each step of an episode had the mean reward
     mean_return, mean_length = np.mean(episodes, axis=0)
     discounted_return = mean_return / mean_length * (args.gamma ** np.arange(mean_length)).sum()
     if not args.v_min <= discounted_return <= args.v_max:
         wrong = f"discounted returns near {discounted_return:.4g} are outside"
         limits = f"--v-min {args.v_min} and --v-max {args.v_max}, and count as the nearest of them"
-        way_out = "smallest and largest reward (0 included), divided by 1 - gamma, are safe limits"
+        way_out = "smallest and largest of 0 and all rewards, divided by 1 - gamma, are safe"
         print(f"{wrong} {limits}; {way_out}", file=sys.stderr)
 
 

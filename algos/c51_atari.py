@@ -411,7 +411,7 @@ def td_target(reward, terminal, next_probs, next_action, atoms, gamma: float):
     moved = moved.clamp(atoms[0], atoms[-1])
     # C51: each moved atom gives its probability to its two neighbours, more to the nearer one
     position = (moved - atoms[0]) / (atoms[1] - atoms[0])  # fractional index among the atoms
-    lower = position.floor().long().clamp(0, len(atoms) - 2)  # at least 0 for a NaN, too
+    lower = position.floor().long().clamp(0, len(atoms) - 2)  # a NaN is for check_finite()
     share = position - lower  # of the upper neighbour
     target = torch.zeros_like(next_prob)
     target.scatter_add_(-1, lower, next_prob * (1 - share))

@@ -2,10 +2,11 @@
 
     python algos/crossq_continuous.py --env-id HalfCheetah-v5
 
-CrossQ: Bhatt et al. 2024, arXiv:1902.05605. The target networks of SAC keep the critics' targets
-stable, but slow down learning. CrossQ normalises the critics' layers by the statistics of the batch
-instead, with states and next states in one batch, so that both are normalised alike. This file is
-sac_continuous.py with the changes tagged "CrossQ:". What differs from the paper:
+CrossQ: Bhatt et al. 2024, arXiv:1902.05605. Equation numbers are those of SAC's paper, Haarnoja et
+al. 2018, arXiv:1812.05905. The target networks of SAC keep the critics' targets stable, but slow down
+learning. CrossQ normalises the critics' layers by the statistics of the batch instead, with states and
+next states in one batch, so that both are normalised alike. This file is sac_continuous.py with the
+changes tagged "CrossQ:". What differs from the paper:
 1. The critics' hidden layers have 256 units (paper: 2048), so that a step costs about as much as in
    SAC.
 2. The policy has no batch normalisation.
@@ -13,7 +14,7 @@ sac_continuous.py with the changes tagged "CrossQ:". What differs from the paper
    statistics by the running ones, after a warm-up.
 4. With --precision bfloat16 the critics' first linear layer is in bfloat16, too. Its inputs are
    normalised.
-What sac_continuous.py lists as different from SAC's paper holds here as well.
+The deviations of sac_continuous.py from SAC's paper are found here, too.
 """
 
 import argparse
@@ -241,7 +242,7 @@ class EnsembleBatchNorm(nn.BatchNorm1d):  # CrossQ:
     """Batch normalisation of each critic's features: (k, n, dim) -> (k, n, dim)."""
 
     def __init__(self, num_critics: int, dim: int):
-        super().__init__(num_critics * dim, eps=1e-3, momentum=0.01)
+        super().__init__(num_critics * dim, eps=1e-3, momentum=0.01)  # as in the authors' code
 
     def forward(self, x):
         normalized = super().forward(x.movedim(0, 1).flatten(1))  # (n, k * dim)
@@ -276,7 +277,7 @@ class Agent(nn.Module):
             EnsembleBatchNorm(self.num_critics, 256),  # CrossQ:
             EnsembleLinear(self.num_critics, 256, 1),
         )
-        self.critics.eval()  # CrossQ: they normalise by running statistics, except in critic_loss()
+        self.critics.eval()  # CrossQ: by running statistics; update() lets critic_loss() use the batch's
         alpha = 1.0 if args.autotune else args.alpha
         self.log_alpha = nn.Parameter(torch.tensor(alpha).log())
         # In float32, as MPS has no float64. The exact bounds are those of the action space
@@ -416,14 +417,14 @@ def td_target(reward, terminal, next_value, gamma: float):
 
 def critic_loss(agent: Agent, args: Args, obs, next_obs, action, reward, terminal):  # CrossQ:
     """Loss of the critics for a minibatch of tensors (n, ...), and its metrics by name."""
-    with torch.no_grad():  # CrossQ: eq. 3 and 5, with the smaller of the critics' own values
+    with torch.no_grad():  # CrossQ: eq. 3 and 5 of SAC, continued below
         next_action, next_logprob = agent.get_action(next_obs)
     # CrossQ: both batches in one, so that they are normalised by the same statistics
     both_obs = torch.cat([obs, next_obs])
     both_actions = torch.cat([action, next_action])
     both_values = agent.get_values(both_obs, both_actions)
     with torch.no_grad():
-        next_value = both_values[:, len(obs) :].amin(0)
+        next_value = both_values[:, len(obs) :].amin(0)  # CrossQ: the smaller of their own values
         next_value = next_value - agent.log_alpha.exp() * next_logprob
         target = td_target(reward, terminal, next_value, args.gamma)
     values = both_values[:, : len(obs)]  # CrossQ: those of obs

@@ -284,7 +284,7 @@ class Agent(nn.Module):
         """
         x = self.features(obs.flatten(0, 1))
         x = x.unflatten(0, start.shape)  # (T, n, 512)
-        # LSTM: self.lstm runs from each step at which an environment starts a game to the next one
+        # LSTM: one call for all steps up to the next at which any environment starts a game
         first_steps = start.any(1).nonzero().flatten().tolist()
         begins = sorted({0, *first_steps})
         ends = [*begins[1:], len(x)]
@@ -394,9 +394,9 @@ def update(agent: Agent, optimizer, args: Args, batch: dict, loss_fn=ppo_loss) -
         # LSTM: a minibatch holds whole environments, as their steps must follow one another. The
         # environments are the second dimension of every tensor, also of the states.
         order = torch.randperm(args.num_envs)
-        for envs in order.to(batch["obs"].device).chunk(args.num_minibatches):
-            # index_select copies whole images, tensor[:, envs] one byte after the other
-            minibatch = {name: tensor.index_select(1, envs) for name, tensor in batch.items()}
+        for env_ids in order.to(batch["obs"].device).chunk(args.num_minibatches):
+            # LSTM: dimension 1. index_select copies whole images, tensor[:, env_ids] bytes
+            minibatch = {name: tensor.index_select(1, env_ids) for name, tensor in batch.items()}
             loss, metrics = loss_fn(agent, args, **minibatch)
             optimizer.zero_grad()
             loss.backward()
@@ -440,7 +440,7 @@ def evaluate(
     """
     returns = np.zeros(envs.num_envs)
     running = np.ones(envs.num_envs, bool)
-    # LSTM: one game of each environment counts, so that only the first step has a zero state
+    # LSTM: one game of each environment counts, so `start` stays 0 after zeros as the first state
     device = agent.critic.weight.device
     state = torch.zeros(2, len(obs), agent.args.lstm_size, device=device)
     start = torch.zeros(1, len(obs), device=device)
@@ -810,7 +810,7 @@ def train(args: Args, signals=()) -> dict:
 
         # Rollout
         first_lstm_state = lstm_state  # LSTM: the update replays the rollout from it
-        starts[0] = starts[-1]  # this rollout begins where the one before ended
+        starts[0] = starts[-1]  # LSTM: as the rollout before ended; all 1 in the first one
         for t in range(args.num_steps):
             obs[t] = torch.from_numpy(next_obs)
             with torch.inference_mode():
@@ -858,7 +858,7 @@ def train(args: Args, signals=()) -> dict:
             "valid": b_valid,
             "action": actions,
             "old_logprob": logprobs,
-            "advantage": advantages,
+            "advantage": advantages.clone(),  # LSTM: the next CUDA graph overwrites them
             "target": targets,
             "old_value": values[:-1],
         }

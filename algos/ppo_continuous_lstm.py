@@ -258,8 +258,8 @@ class Agent(nn.Module):
         self.action_space = action_space
         self.action_dim = int(np.prod(action_space.shape))
         self.lstm = nn.LSTM(obs_dim, args.lstm_size)  # LSTM: in front of actor and critic
-        # With PyTorch's biases, which are near 0, a cell is halved in every step. The bias log(t) of
-        # a forget gate lets it last about t steps: here 1 to num_steps (arXiv:1804.11188)
+        # With PyTorch's biases, near 0, a cell is halved in every step. With a bias of log(t) a forget
+        # gate keeps t / (t + 1) of it, so about t steps: here 1 to num_steps (arXiv:1804.11188)
         _, forget_bias, _, _ = self.lstm.bias_ih_l0.data.chunk(4)  # input, forget, cell, output
         forget_bias.copy_(torch.linspace(0, np.log(args.num_steps), args.lstm_size))
         self.actor_mean = self.mlp(args.lstm_size, self.action_dim, std=0.01)
@@ -297,8 +297,8 @@ class Agent(nn.Module):
         is 1, at the first step of an episode, zeros replace it; elsewhere start is 0. The outputs are
         what get_action() and get_value() take as their x.
         """
-        # LSTM: self.lstm runs from each step at which an environment starts an episode to the next
-        # such step. With a loop over single steps, training on PendulumNoVel-v0 takes 5 times as long.
+        # LSTM: one call for all steps up to the next at which any environment starts an episode. With
+        # a call for each step, training on PendulumNoVel-v0 takes 5 times as long.
         first_steps = start.any(1).nonzero().flatten().tolist()
         begins = sorted({0, *first_steps})
         ends = [*begins[1:], len(x)]
@@ -408,8 +408,8 @@ def update(agent: Agent, optimizer, args: Args, batch: dict, loss_fn=ppo_loss) -
         # LSTM: a minibatch holds whole environments, as their steps must follow one another. The
         # environments are the second dimension of every tensor, also of the states.
         order = torch.randperm(args.num_envs)
-        for envs in order.to(batch["x"].device).chunk(args.num_minibatches):
-            minibatch = {name: tensor.index_select(1, envs) for name, tensor in batch.items()}
+        for env_ids in order.to(batch["x"].device).chunk(args.num_minibatches):
+            minibatch = {name: tensor.index_select(1, env_ids) for name, tensor in batch.items()}
             loss, metrics = loss_fn(agent, args, **minibatch)
             optimizer.zero_grad()
             loss.backward()
@@ -458,7 +458,7 @@ def evaluate(agent: Agent, envs, obs, signals=()) -> np.ndarray:
     """
     returns = np.zeros(envs.num_envs)
     running = np.ones(envs.num_envs, bool)
-    # LSTM: one episode of each environment counts, so that only the first step has a zero state
+    # LSTM: one episode of each environment counts, so `start` stays 0 after zeros as the first state
     device = agent.action_low.device
     state = torch.zeros(2, len(obs), agent.args.lstm_size, device=device)
     start = torch.zeros(1, len(obs), device=device)
@@ -960,7 +960,7 @@ def train(args: Args, signals=()) -> dict:
 
         # Rollout
         first_lstm_state = lstm_state  # LSTM: the update replays the rollout from it
-        starts[0] = starts[-1]  # this rollout begins where the one before ended
+        starts[0] = starts[-1]  # LSTM: as the rollout before ended; all 1 in the first one
         for t in range(args.num_steps):
             obs[t] = torch.from_numpy(next_obs)
             with torch.inference_mode():
@@ -968,7 +968,7 @@ def train(args: Args, signals=()) -> dict:
                 x, lstm_state = agent.run_lstm(x[None], lstm_state, starts[t, None])  # LSTM: T = 1
                 actions[t], logprobs[t], _ = policy(x[0])
             valid = ~done  # the step after the end of an episode only resets
-            starts[t + 1] = torch.from_numpy(~valid)  # LSTM: a reset returns a first observation
+            starts[t + 1] = torch.from_numpy(~valid)  # LSTM: a first step follows a reset
             action = agent.to_env(actions[t])
             next_obs, reward, terminated, truncated, info = envs.step(action)
             next_obs = flatten(next_obs)
@@ -1009,7 +1009,7 @@ def train(args: Args, signals=()) -> dict:
             "valid": b_valid,
             "action": actions,
             "old_logprob": logprobs,
-            "advantage": advantages,
+            "advantage": advantages.clone(),  # LSTM: the next CUDA graph overwrites them
             "target": targets,
             "old_value": values[:-1],
         }

@@ -254,7 +254,7 @@ def get_masks(envs, choices: list[int], done):  # Multi:
     Where an episode is `done` all is allowed: the next action only resets the environment.
     """
     masks = np.ones((envs.num_envs, sum(choices)), bool)
-    # EnvPool's environments have no masks, and are no list
+    # EnvPool has no attribute `envs`, and its environments have no masks: all is allowed
     for index, env in enumerate(getattr(envs.unwrapped, "envs", [])):
         if not done[index]:
             masks[index] = get_mask(env, choices)

@@ -252,7 +252,8 @@ def compute_q_lambda(rewards, values, terminateds, dones, gamma, q_lambda):
 
         target[t] = r[t] + gamma * (lambda * target[t + 1] + (1 - lambda) * max_a Q(s[t + 1], a))
 
-    values[t] is max_a Q(s[t], a), the value of the greedy action, whichever action was taken.
+    values[t] is max_a Q(s[t], a), the value of the greedy action, whichever action was taken: an
+    action that explores does not cut the trace (Peng's Q(lambda), not Watkins's).
     """
     # values[t + 1] is that of the true next state, also where an episode ends (see make_envs). A
     # terminal state is worth nothing, a truncated one its value. The recursion stops at both.

@@ -345,11 +345,12 @@ class SeedsLinear(nn.Module):
 class Agents(Agent):
     """The agents of all seeds: Agent's methods take (K, n, ...) and return (K, n, ...).
 
-    A parameter (...) of Agent is (K, ...) here, so a parameter that is added to Agent must be added
-    here as well. Bounds of actions and statistics of returns stay in the seeds' own agents.
+    A parameter (...) of Agent is (K, ...) here, and actor_logstd (K, 1, ...). So a parameter that is
+    added to Agent must be added here as well. Bounds of actions and statistics of returns stay in the
+    seeds' own agents.
     """
 
-    def __init__(self, runs: list):
+    def __init__(self, runs: list["Run"]):
         nn.Module.__init__(self)  # not that of Agent
         agents = [run.agent for run in runs]
         self.args = agents[0].args
@@ -380,7 +381,7 @@ class Agents(Agent):
                 raise TypeError(f"Agents cannot stack {first}; write a layer like SeedsLinear")
         return nn.Sequential(*layers)
 
-    def copy_statistics(self, runs: list):
+    def copy_statistics(self, runs: list["Run"]):
         """Take over the statistics of observations, which train() updates in the seeds' agents."""
         for name in ("mean", "var"):
             statistics = [getattr(run.agent.obs_rms, name) for run in runs]
@@ -433,7 +434,7 @@ class Adam:
         grads = torch.autograd.grad(loss, self.parameters)
         grads = [grad.flatten(1) for grad in grads]
         grads = torch.cat(grads, dim=1)  # (K, P)
-        grads = torch.where(learning_rate > 0, grads, 0)  # a seed that waits may get NaN
+        grads = torch.where(learning_rate > 0, grads, 0)  # NaN of a finished seed is not checked
         norm = torch.linalg.vector_norm(grads, dim=1, keepdim=True)
         grads.mul_((max_grad_norm / (norm + 1e-6)).clamp(max=1))
         self.count += 1
@@ -1034,7 +1035,7 @@ class Run:
     summary: dict | None = None
 
 
-def find_runs(args: Args) -> list:
+def find_runs(args: Args) -> list[tuple[Args, dict]]:
     """Arguments and checkpoint of each seed; the checkpoint is empty without --resume."""
     if not args.resume:
         one = replace(args, num_seeds=1)
@@ -1060,7 +1061,11 @@ def find_runs(args: Args) -> list:
     for folder in folders:
         saved = load_checkpoint(folder)
         seed = saved["args"]["seed"]
-        total = args.total_timesteps if new_total else saved["args"]["total_timesteps"]
+        total = args.total_timesteps
+        # A new total holds for all folders. Without one, or if the first folder has it already, a
+        # folder with another total is left out if it has ended by both, and refused below if not.
+        if not new_total:
+            total = max(total, saved["args"]["total_timesteps"])
         if saved["global_step"] >= total:
             print(f"{folder} has ended and stays as it is", file=sys.stderr)
             continue
@@ -1114,7 +1119,7 @@ def env_seed_of(args: Args) -> int:
 
 
 def learning_rate_of(run: Run) -> float:
-    """Annealed like that of ppo_continuous.py; 0 for a run that waits for the others."""
+    """Annealed like that of ppo_continuous.py; 0 for a finished run, which waits for the others."""
     if run.finished:
         return 0.0
     if run.args.anneal_lr:
@@ -1138,7 +1143,8 @@ def save_seed(run: Run, k: int, agents: Agents, optimizer: Adam):
 def save_seeds(runs: list[Run], agents: Agents, optimizer: Adam):
     """Write the checkpoints of the seeds whose last steps are not saved yet."""
     for k, run in enumerate(runs):
-        is_saved = 0 < run.global_step <= run.saved_step
+        # After an interrupted evaluation global_step can be that of the last checkpoint again
+        is_saved = run.global_step > 0 and run.global_step == run.saved_step
         if not (run.finished or is_saved):
             save_seed(run, k, agents, optimizer)
 
@@ -1262,8 +1268,8 @@ def train(args: Args, signals=()) -> dict:
             obs[t] = torch.from_numpy(next_obs).view_as(obs[t])
             with torch.inference_mode():
                 x = agents.normalize(obs[t])
-                # An action that is NaN might be an error in the environment, and end all seeds
-                # before check_finite() says below which one it is
+                # At a NaN among the actions an environment might raise an error, before
+                # check_finite() can name the seed
                 x = x.nan_to_num(nan=0, posinf=0, neginf=0)
                 actions[t], logprobs[t], _ = agents.get_action(x)
             valid = ~done  # the step after the end of an episode only resets
@@ -1285,7 +1291,7 @@ def train(args: Args, signals=()) -> dict:
             valids[t] = valid
             discounted_returns[t] = discounted_return
             for run, steps in zip(runs, valid.sum(1)):
-                run.global_step += int(steps)
+                run.global_step += int(steps)  # of a finished run, too; it is not used any more
         obs[-1] = torch.from_numpy(next_obs).view_as(obs[-1])
 
         # Advantages. b_rewards and its like are the rollout's arrays on the device, (T, K, N)
@@ -1329,7 +1335,7 @@ def train(args: Args, signals=()) -> dict:
         seconds = time.perf_counter() - iteration_started
         previous_saved_step = min(run.saved_step for run in runs)
         for k, run in enumerate(runs):
-            if run.finished:  # it only waits for the others
+            if run.finished:  # it waits for the others
                 continue
             run.seconds_per_step.append(seconds / (run.global_step - run.first_step))
             scalars = {name: float(means[k]) for name, means in metrics.items()}
@@ -1355,8 +1361,8 @@ def train(args: Args, signals=()) -> dict:
             bar.postfix = f"return {np.mean(recent_returns):.1f}, SPS {sps:.0f}"
         bar.update(min(slowest, args.total_timesteps) - bar.n)
         all_saved_step = min(run.saved_step for run in runs)
-        saved_all = all_saved_step > previous_saved_step
-        if bar.disable and saved_all:  # no terminal: print a line instead
+        slowest_has_saved = all_saved_step > previous_saved_step
+        if bar.disable and slowest_has_saved:  # no terminal: print a line instead
             print(f"step {slowest}/{args.total_timesteps}, {bar.postfix}", flush=True)
         bar.set_description_str(f"checkpoint {all_saved_step} ")
         if interrupted:

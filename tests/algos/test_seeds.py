@@ -230,6 +230,8 @@ def test_patterns_that_do_not_fit(name, tmp_path, capsys):
     only_first = f"{tmp_path}/runs/*__1__*"  # a pattern that matches one folder
     algo.train(tiny(algo, tmp_path, **longer | {"resume": only_first}))
     assert read_checkpoint(runs[1])["global_step"] >= 200
+    with pytest.raises(SystemExit, match="total_timesteps is 200 .*, but 140 in"):
+        algo.train(tiny(algo, tmp_path, **longer | {"resume": pattern}))
     only_second = f"{tmp_path}/runs/*__2__*"
     for total in (300, 200):
         flags_of_second = flags | {"seed": 2, "total_timesteps": total, "resume": only_second}
