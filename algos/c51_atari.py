@@ -92,8 +92,8 @@ class Args:
     def __post_init__(self):
         name = self.exp_name
         is_text = name.isprintable() and name.strip() != ""
-        if not is_text or len(name) > 150:
-            wrong = f"--exp-name {name[:150]!r} must be 1 to 150 printable characters"
+        if not is_text or len(name.encode()) > 150:
+            wrong = f"--exp-name {name[:150]!r} must be printable, 1 to 150 bytes in UTF-8"
             raise ValueError(f"{wrong}; without it, the file's name is used")
         largest = {"num_envs": 65_536, "eval_episodes": 65_536, "torch_threads": 1024}
         fractions = ("gamma", "tau", "start_e", "end_e", "eval_e", "exploration_fraction")
@@ -657,8 +657,11 @@ def load_replay(args: Args, replay: Replay, global_step: int):
     path = Path(args.resume, "replay.pt")
     if not args.save_replay or not path.exists():
         return
-    state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     hint = "add --no-save-replay to start with an empty replay buffer"
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:  # a damaged file raises errors of any type
+        sys.exit(f"--save-replay: {path} cannot be read: {error!r}; {hint}")
     if state.get("format") != CHECKPOINT_FORMAT:
         sys.exit(f"--save-replay: this file cannot read the format of {path}; {hint}")
     if state["global_step"] < global_step:  # it can be newer, as it is saved first
@@ -711,7 +714,7 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
     script = run_dir / Path(__file__).name
     if script.resolve() != Path(__file__).resolve():  # equal if the run folder's copy is running
         try:
-            shutil.copy(__file__, script)
+            shutil.copyfile(__file__, script)
         except OSError as error:
             if not args.resume:
                 shutil.rmtree(run_dir)  # nothing was written but a part of the copy

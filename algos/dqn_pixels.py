@@ -98,8 +98,8 @@ class Args:
     def __post_init__(self):
         name = self.exp_name
         is_text = name.isprintable() and name.strip() != ""
-        if not is_text or len(name) > 150:
-            wrong = f"--exp-name {name[:150]!r} must be 1 to 150 printable characters"
+        if not is_text or len(name.encode()) > 150:
+            wrong = f"--exp-name {name[:150]!r} must be printable, 1 to 150 bytes in UTF-8"
             raise ValueError(f"{wrong}; without it, the file's name is used")
         largest = {"num_envs": 65_536, "eval_episodes": 65_536, "torch_threads": 1024}
         fractions = ("gamma", "tau", "start_e", "end_e", "eval_e", "exploration_fraction")
@@ -554,11 +554,21 @@ def check_env(args: Args, seed: int):
         if another.unwrapped is env.unwrapped:
             raise ValueError("its entry point must make a new object in each call, not reuse one")
     limit = env.spec.max_episode_steps
+    if not isinstance(WRAPPERS, (tuple, list)):
+        raise ValueError("WRAPPERS must be a tuple; a single wrapper needs a comma: (WRAPPER,)")
     for wrapper in WRAPPERS:
         env = wrapper(env)
         if isinstance(env, gym.wrappers.TimeLimit) and limit and env._max_episode_steps > limit:
             wrong = f"TimeLimit in WRAPPERS cannot lengthen its time limit of {limit} steps"
             raise ValueError(f'{wrong}; use ENV_KWARGS = {{"max_episode_steps": NUMBER}} instead')
+    layer = env
+    while isinstance(layer, gym.Wrapper):
+        if isinstance(layer, (gym.wrappers.NormalizeObservation, gym.wrappers.NormalizeReward)):
+            name = type(layer).__name__
+            wrong = f"its wrapper {name} has statistics that evaluations do not share"
+            way_out = "remove it; the PPO files have --norm-obs and --norm-reward instead"
+            raise ValueError(f"{wrong}; {way_out}")
+        layer = layer.env
     env.action_space.seed(seed)
     try:
         first_obs, _ = env.reset(seed=seed, options=None)
@@ -616,16 +626,6 @@ def hint_for(env_id: str, error: Exception) -> str:
     return f" ({type(error).__name__} in {source.filename}, line {source.lineno})"
 
 
-def check_wrappers():
-    """Exit if a wrapper keeps statistics: training and evaluations would each have their own."""
-    for wrapper in WRAPPERS:
-        wrapper = getattr(wrapper, "func", wrapper)  # of a partial
-        if wrapper in (gym.wrappers.NormalizeObservation, gym.wrappers.NormalizeReward):
-            wrong = f"{wrapper.__name__} in WRAPPERS has statistics that evaluations do not share"
-            way_out = "remove it; the PPO files have --norm-obs and --norm-reward instead"
-            sys.exit(f"{wrong}; {way_out}")
-
-
 def check_video(args: Args):
     """Exit if the evaluations cannot be recorded."""
     if not find_spec("moviepy"):
@@ -661,7 +661,6 @@ def check_video(args: Args):
 
 def open_envs(args: Args, env_seed: int, global_step: int):
     """Training environments and their first observation."""
-    check_wrappers()
     try:
         check_env(args, env_seed + 2**30)  # a seed of the evaluations, not of training
         # A resumed run plays other episodes than those before
@@ -718,7 +717,7 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
     script = run_dir / Path(__file__).name
     if script.resolve() != Path(__file__).resolve():  # equal if the run folder's copy is running
         try:
-            shutil.copy(__file__, script)
+            shutil.copyfile(__file__, script)
         except OSError as error:
             if not args.resume:
                 shutil.rmtree(run_dir)  # nothing was written but a part of the copy

@@ -89,8 +89,8 @@ class Args:
     def __post_init__(self):
         name = self.exp_name
         is_text = name.isprintable() and name.strip() != ""
-        if not is_text or len(name) > 150:
-            wrong = f"--exp-name {name[:150]!r} must be 1 to 150 printable characters"
+        if not is_text or len(name.encode()) > 150:
+            wrong = f"--exp-name {name[:150]!r} must be printable, 1 to 150 bytes in UTF-8"
             raise ValueError(f"{wrong}; without it, the file's name is used")
         largest = {"num_envs": 65_536, "eval_episodes": 65_536, "torch_threads": 1024}
         fractions = ("gamma", "gae_lambda")
@@ -564,7 +564,7 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
     script = run_dir / Path(__file__).name
     if script.resolve() != Path(__file__).resolve():  # equal if the run folder's copy is running
         try:
-            shutil.copy(__file__, script)
+            shutil.copyfile(__file__, script)
         except OSError as error:
             if not args.resume:
                 shutil.rmtree(run_dir)  # nothing was written but a part of the copy

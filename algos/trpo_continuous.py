@@ -111,8 +111,8 @@ class Args:
     def __post_init__(self):
         name = self.exp_name
         is_text = name.isprintable() and name.strip() != ""
-        if not is_text or len(name) > 150:
-            wrong = f"--exp-name {name[:150]!r} must be 1 to 150 printable characters"
+        if not is_text or len(name.encode()) > 150:
+            wrong = f"--exp-name {name[:150]!r} must be printable, 1 to 150 bytes in UTF-8"
             raise ValueError(f"{wrong}; without it, the file's name is used")
         largest = {"num_envs": 65_536, "eval_episodes": 65_536, "torch_threads": 1024}
         fractions = ("gamma", "gae_lambda")
@@ -199,7 +199,6 @@ def choose_backend(args: Args, evaluation: bool) -> str:
     in_envpool = envpool is not None and args.env_id in envpool.list_all_envs()
     only_in_envpool = in_envpool and args.env_id not in gym.registry
     if WRAPPERS or ENV_KWARGS:
-        check_wrappers()
         if args.env_backend == "envpool":
             raise ValueError("EnvPool takes no WRAPPERS or ENV_KWARGS; use --env-backend auto")
         if only_in_envpool:
@@ -627,16 +626,6 @@ def check_resume(args: Args, saved: dict):
         sys.exit(f"--resume {args.resume}: env_id must stay {saved['env_id']}")
 
 
-def check_wrappers():
-    """Exit if a wrapper keeps statistics: training and evaluations would each have their own."""
-    for wrapper in WRAPPERS:
-        wrapper = getattr(wrapper, "func", wrapper)  # of a partial
-        if wrapper in (gym.wrappers.NormalizeObservation, gym.wrappers.NormalizeReward):
-            wrong = f"{wrapper.__name__} in WRAPPERS has statistics that evaluations do not share"
-            way_out = "remove it; the PPO files have --norm-obs and --norm-reward instead"
-            sys.exit(f"{wrong}; {way_out}")
-
-
 def check_video(args: Args, backend: str):
     """Exit if the evaluations of this backend cannot be recorded."""
     if backend == "envpool":
@@ -682,11 +671,21 @@ def check_env(args: Args, seed: int):
         if another.unwrapped is env.unwrapped:
             raise ValueError("its entry point must make a new object in each call, not reuse one")
     limit = env.spec.max_episode_steps
+    if not isinstance(WRAPPERS, (tuple, list)):
+        raise ValueError("WRAPPERS must be a tuple; a single wrapper needs a comma: (WRAPPER,)")
     for wrapper in WRAPPERS:
         env = wrapper(env)
         if isinstance(env, gym.wrappers.TimeLimit) and limit and env._max_episode_steps > limit:
             wrong = f"TimeLimit in WRAPPERS cannot lengthen its time limit of {limit} steps"
             raise ValueError(f'{wrong}; use ENV_KWARGS = {{"max_episode_steps": NUMBER}} instead')
+    layer = env
+    while isinstance(layer, gym.Wrapper):
+        if isinstance(layer, (gym.wrappers.NormalizeObservation, gym.wrappers.NormalizeReward)):
+            name = type(layer).__name__
+            wrong = f"its wrapper {name} has statistics that evaluations do not share"
+            way_out = "remove it; the PPO files have --norm-obs and --norm-reward instead"
+            raise ValueError(f"{wrong}; {way_out}")
+        layer = layer.env
     env.action_space.seed(seed)
     try:
         first_obs, _ = env.reset(seed=seed, options=None)
@@ -830,7 +829,7 @@ def open_run(args: Args, device: str, global_step: int):
     script = run_dir / Path(__file__).name
     if script.resolve() != Path(__file__).resolve():  # equal if the run folder's copy is running
         try:
-            shutil.copy(__file__, script)
+            shutil.copyfile(__file__, script)
         except OSError as error:
             if not args.resume:
                 shutil.rmtree(run_dir)  # nothing was written but a part of the copy

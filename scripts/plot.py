@@ -177,6 +177,7 @@ def canvas(panels: int, most: int = 4, height: float = 0):
     matplotlib.rcParams |= {"font.size": 9, "axes.titlesize": 9, "pdf.fonttype": 42}
     matplotlib.rcParams |= {"axes.formatter.useoffset": False, "axes.formatter.limits": (-5, 9)}
     matplotlib.rcParams |= {"axes.grid": True, "axes.axisbelow": True, "grid.alpha": 0.25}
+    matplotlib.rcParams |= {"text.parse_math": False}  # a $ in a name is a dollar
     matplotlib.rcParams |= {"axes.spines.top": False, "axes.spines.right": False}
     columns = min(most, {1: 1, 2: 2, 4: 2, 7: 4, 8: 4}.get(panels, 3))
     lines = -(-panels // columns)

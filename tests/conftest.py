@@ -155,7 +155,7 @@ def one_of_each(names, *functions: str) -> list[str]:
 
 def that_open(names) -> list[str]:
     """One file for each version of what checks and makes the environments of a run."""
-    checks = ("check_env", "check_video", "check_wrappers", "hint_for", "choose_backend")
+    checks = ("check_env", "check_video", "hint_for", "choose_backend")
     return one_of_each(names, "open_envs", "make_envs", "flatten", *checks)
 
 

@@ -151,13 +151,16 @@ def read_run(run: Path, bins: int, metric: str) -> tuple[dict, list[Row]]:
 
 
 def find(folder: Path, *names: str) -> list[Path]:
-    """Files of these names in the folder, except those with a hidden folder in their path."""
+    """Files of these names in the folder and below, also behind links, but not in hidden folders."""
     found = []
-    for name in names:
-        for file in folder.rglob(name):
-            parts = file.relative_to(folder).parts
-            if not any(part.startswith(".") for part in parts):
-                found.append(file)
+    seen = set()  # a link may lead to a folder above it
+    for path, subfolders, files in os.walk(folder, followlinks=True):
+        if os.path.realpath(path) in seen:
+            subfolders.clear()
+            continue
+        seen.add(os.path.realpath(path))
+        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+        found += [Path(path, name) for name in names if name in files]
     return found
 
 

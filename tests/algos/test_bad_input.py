@@ -41,7 +41,7 @@ ALONE = [  # what is wrong whatever the other flags are
     *[(name, value) for name in RATES.split() for value in (-1e-3, NAN, INF)],
     *[(name, -1) for name in ("eval_frequency", "keep_checkpoints", "torch_threads", "seed")],
     ("seed", 2**40),
-    *[("exp_name", name) for name in ("", " ", "two\nlines", "x" * 151)],
+    *[("exp_name", name) for name in ("", " ", "two\nlines", "x" * 151, "\u5b66" * 51)],
     ("num_envs", 65_537),
     ("eval_episodes", 65_537),
     ("torch_threads", 1025),
@@ -401,6 +401,19 @@ def test_modules_that_go_wrong(kind, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["ppo_continuous", "sac_continuous", "ppo_pixels"])
+def test_script_that_is_read_only(name, tmp_path, monkeypatch):
+    """Would break: a copy in the run folder that a resumed run cannot replace."""
+    algo = load(name)
+    more = ["float32"] if has(algo, "precision") else []
+    script = tmp_path / "script.py"
+    script.write_text("")
+    script.chmod(0o444)
+    monkeypatch.setattr(algo, "__file__", str(script))
+    run_dir, *_ = algo.open_run(tiny(algo, tmp_path), "cpu", *more, 0)
+    assert (run_dir / script.name).stat().st_mode & 0o200
+
+
+@pytest.mark.parametrize("name", ["ppo_continuous", "sac_continuous", "ppo_pixels"])
 def test_run_folder_that_cannot_be_written(name, tmp_path, monkeypatch):
     """One for each version of open_run(). Would break: a traceback of shutil on a full disk, and the folder of a run
     that never began."""
@@ -415,7 +428,7 @@ def test_run_folder_that_cannot_be_written(name, tmp_path, monkeypatch):
         target.write_text("half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(algo.shutil, "copy", full)
+    monkeypatch.setattr(algo.shutil, "copyfile", full)
     with pytest.raises(SystemExit, match="cannot be written: .*No space left.* Is the disk full"):
         algo.open_run(tiny(algo, tmp_path), "cpu", *more, 0)
     assert [path.name for path in tmp_path.rglob("*")] == ["file", "runs"]

@@ -84,11 +84,15 @@ def test_wrappers_with_statistics(name, tmp_path):
     """In every file, as each has its own order of the steps before the first rollout. Would break: evaluations with
     statistics of their own, returns that are not raw, a run folder that is made before the refusal."""
     algo = load(name)
-    words = ("in WRAPPERS", "--norm-obs", "--norm-reward")
+    words = ("statistics that evaluations do not share", "--norm-obs", "--norm-reward")
     algo.WRAPPERS = (gym.wrappers.NormalizeObservation,)
     refused(algo, tmp_path, "NormalizeObservation", *words)
     algo.WRAPPERS = (InGrey, functools.partial(gym.wrappers.NormalizeReward, gamma=0.9))
     refused(algo, tmp_path, "NormalizeReward", *words)
+    algo.WRAPPERS = (lambda env: InGrey(gym.wrappers.NormalizeReward(env)),)
+    refused(algo, tmp_path, "NormalizeReward", *words)
+    algo.WRAPPERS = InGrey  # the comma is missing
+    refused(algo, tmp_path, "WRAPPERS must be a tuple; a single wrapper needs a comma")
 
 
 @pytest.mark.parametrize("name", that_open([*VECTORS, *PIXELS]))

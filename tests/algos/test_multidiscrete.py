@@ -160,6 +160,17 @@ class Short(Masked):
         return self.mask[:3]
 
 
+class Ragged(Masked):
+    def action_masks(self):
+        return [self.mask[:3], self.mask[3:]]
+
+
+class Property(Masked):
+    @property
+    def action_masks(self):
+        return self.mask
+
+
 class Plain(gym.Env):
     """Without masks."""
 
@@ -190,6 +201,8 @@ class Several(Plain):
     [
         (Blocked, "action_masks.. allows no value of component 1; allow one"),
         (Short, "action_masks.. must return 7 numbers in a row"),
+        (Ragged, "action_masks.. must return 7 numbers in a row.*; it returns several rows"),
+        (Property, "action_masks must be a method .*, without @property"),
         (Continuous, "use ppo_continuous.py"),
         (Shifted, "do not start at 0; add a wrapper"),
         (Several, "add a wrapper to WRAPPERS whose actions are MultiDiscrete"),

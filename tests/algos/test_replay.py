@@ -61,6 +61,10 @@ def test_saved_and_loaded(name, tmp_path, monkeypatch):
     assert made[-1].action[0].any() and made[-1].count < 40
     with pytest.raises(SystemExit, match="older than the checkpoint; add --no-save-replay"):
         algo.train(tiny(algo, tmp_path, resume=str(run), total_timesteps=150, **flags))
+    content = (run / "replay.pt").read_bytes()
+    (run / "replay.pt").write_bytes(content[: len(content) // 2])
+    with pytest.raises(SystemExit, match="replay.pt cannot be read: .*; add --no-save-replay"):
+        algo.train(tiny(algo, tmp_path, resume=str(run), total_timesteps=150, **flags))
     (run / "replay.pt").unlink()  # as if it had never been saved: the new one must fill up first
     with pytest.raises(SystemExit, match="starts empty.*; raise --total-timesteps"):
         algo.train(tiny(algo, tmp_path, resume=str(run), total_timesteps=105, **flags))

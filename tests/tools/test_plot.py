@@ -346,6 +346,19 @@ def declare(runs, *keys) -> None:
     (runs / "sweep.json").write_text(json.dumps({"runs": listing}))
 
 
+def test_links_and_names(call, tmp_path):
+    """Would break: a run behind a link that is left out in silence, or counted twice; a name with a $ that matplotlib
+    takes for a formula, after half of the files are written."""
+    make_run(tmp_path / "runs", "a$x_$ b$^{$")
+    linked = make_run(tmp_path / "elsewhere", "a$x_$ b$^{$", seed=2)
+    (tmp_path / "runs" / linked.name).symlink_to(linked)
+    (tmp_path / "runs" / "again").symlink_to(tmp_path / "runs")
+    status, out, err = call("runs", "--output", "figures", cwd=tmp_path)
+    assert (status, err) == (0, "")
+    assert "| a$x_$ b$^{$ | 2 |" in out
+    assert (tmp_path / "figures" / "runs_curves.png").exists()
+
+
 def test_run_folders_one_by_one(call, tmp_path):
     """Would break: a declared seed that the shell's pattern did not find; hidden folders taken for runs."""
     runs = tmp_path / ".hidden" / "runs"

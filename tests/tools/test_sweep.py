@@ -215,6 +215,12 @@ BAD = [
         ["--lr", "3"],
         "--lr is in --grid and after --; remove one of them",
     ),
+    (
+        "fake.py",
+        {"tag": "x" * 150},
+        [],
+        "longer than 150 bytes; use fewer flags in --grid or another",
+    ),
     ("fake.py", {"seeds": ("1-3", "10-5")}, [], "--seeds 1-3 10-5: 10-5 is an empty range"),
     (
         "fake.py",

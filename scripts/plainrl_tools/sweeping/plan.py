@@ -207,6 +207,11 @@ def jobs_of(plan: Plan, common: list[str], runs_dir: Path):
             # A value that the run would have without the grid is not part of its name.
             chosen = [flag for key, flag in pairs if getattr(args, key) != getattr(base, key)]
             label = exp_name + "".join("=".join(flag)[1:].replace("/", "-") for flag in chosen)
+            too_long = f"the experiment's name {label} is longer than 150 bytes"
+            check(
+                len(label.encode()) <= 150,
+                f"{too_long}; use fewer flags in --grid or another --tag",
+            )
             words = [word for flag in chosen for word in flag]
             defaults = {f.name: f.default for f in fields(args) if f.default is not MISSING}
             for rank, seed in enumerate(seeds):
