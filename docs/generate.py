@@ -6,7 +6,8 @@
 Two things are generated. Text between `<!-- generated: NAME -->` and `<!-- end -->` comes from the function NAME in
 docs/tables/, which reads the CSV files of benchmarks/ or the files of algos/. Words after the name are its arguments:
 `flags_of dqn` has the flags of dqn.py, `tables_of SET` the tables that scripts/plot.py prints of SET.csv. And a link
-whose text is code and whose target is a line of a Python file, such as [`compute_gae`](../../algos/ppo.py#L190), leads to the first line with that code, or to the definition of that name.
+whose text is code and whose target is a line of a Python file, such as [`compute_gae`](../../algos/ppo.py#L190), leads
+to the first line with that code, or to the definition of that name.
 """
 
 import argparse
