@@ -313,6 +313,15 @@ class Idle(toy_envs.Counter):
     action_space = toy_envs.box(0, 1.0)
 
 
+class Blind(toy_envs.Counter):
+    """Observations without a number, as of a bandit."""
+
+    observation_space = toy_envs.box(0)
+
+    def observe(self):
+        return np.zeros(0, np.float32)
+
+
 class NoSpaces(gym.Env):
     pass
 
@@ -367,6 +376,15 @@ def test_another_or_an_empty_action(tmp_path, registered):
     env_id = registered("Idle-v0", Idle)
     for name in ("ppo_continuous", "ppo_rnd", "sac_continuous"):
         refused(load(name), tmp_path, "--env-id", "(0,)", "a Box of", env_id=env_id)
+
+
+@pytest.mark.parametrize("name", ["sac_continuous", "dqn", "ppo_continuous"])
+def test_observations_without_a_number(name, tmp_path, registered):
+    """Would break: the largest of no numbers, which NumPy refuses."""
+    algo = load(name)
+    make = Blind if name != "dqn" else lambda: toy_envs.WithChoices(Blind())
+    args = tiny(algo, tmp_path, env_id=registered("Blind-v0", make))
+    assert np.isfinite(algo.train(args)["eval_return_mean"])
 
 
 MODULES = {  # text of a module of the user, and words of the message
