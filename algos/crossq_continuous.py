@@ -276,7 +276,7 @@ class Agent(nn.Module):
             EnsembleBatchNorm(self.num_critics, 256),  # CrossQ:
             EnsembleLinear(self.num_critics, 256, 1),
         )
-        self.critics.eval()  # CrossQ: by running statistics; update() lets critic_loss() use the batch's
+        self.critics.eval()  # CrossQ: with running statistics; update() changes this for critic_loss()
         alpha = 1.0 if args.autotune else args.alpha
         self.log_alpha = nn.Parameter(torch.tensor(alpha).log())
         # In float32, as MPS has no float64. The exact bounds are those of the action space
@@ -418,13 +418,14 @@ def critic_loss(agent: Agent, args: Args, obs, next_obs, action, reward, termina
     """Loss of the critics for a minibatch of tensors (n, ...), and its metrics by name."""
     with torch.no_grad():  # CrossQ: eq. 3 and 5 of SAC, continued below
         next_action, next_logprob = agent.get_action(next_obs)
-    # CrossQ: both batches in one, so that they are normalised by the same statistics
+    # CrossQ: both batches in one, so that they are normalised by the same statistics. Gradients flow
+    # through these, but not through the target.
     both_obs = torch.cat([obs, next_obs])
     both_actions = torch.cat([action, next_action])
     both_values = agent.get_values(both_obs, both_actions)
     with torch.no_grad():
         next_value = both_values[:, len(obs) :].amin(0)  # CrossQ: the smaller of their own values
-        next_value = next_value - agent.log_alpha.exp() * next_logprob
+        next_value -= agent.log_alpha.exp() * next_logprob
         target = td_target(reward, terminal, next_value, args.gamma)
     values = both_values[:, : len(obs)]  # CrossQ: those of obs
     assert values.shape == (agent.num_critics, *target.shape)
@@ -1054,7 +1055,7 @@ def train(args: Args, signals=()) -> dict:
     warn_of_rounding(args, obs, precision)
     agent = Agent(obs.shape[1], envs.single_action_space, args, precision).to(device)
     policy_parameters = [*agent.actor.parameters(), agent.log_alpha]
-    adam = partial(torch.optim.Adam, betas=(0.5, 0.999), fused=True)  # CrossQ: less momentum
+    adam = partial(torch.optim.Adam, betas=(0.5, 0.999), fused=True)  # CrossQ: the paper's beta_1
     optimizers = {
         "policy": adam(policy_parameters, lr=args.policy_lr),  # CrossQ:
         "critics": adam(agent.critics.parameters(), lr=args.q_lr),

@@ -440,7 +440,7 @@ def evaluate(
     """
     returns = np.zeros(envs.num_envs)
     running = np.ones(envs.num_envs, bool)
-    # LSTM: one game of each environment counts, so `start` stays 0 after zeros as the first state
+    # LSTM: one game of each environment counts, and the first state is zero: start stays 0
     device = agent.critic.weight.device
     state = torch.zeros(2, len(obs), agent.args.lstm_size, device=device)
     start = torch.zeros(1, len(obs), device=device)

@@ -296,8 +296,8 @@ class Agent(nn.Module):
         is 1, at the first step of an episode, zeros replace it; elsewhere start is 0. The outputs are
         what get_action() and get_value() take as their x.
         """
-        # LSTM: one call for all steps up to the next at which any environment starts an episode. With
-        # a call for each step, training on PendulumNoVel-v0 takes 5 times as long.
+        # LSTM: one call for all steps up to the next at which any environment starts an episode, so
+        # that start is 0 within a call. A call for each step would take several times as long.
         first_steps = start.any(1).nonzero().flatten().tolist()
         begins = sorted({0, *first_steps})
         ends = [*begins[1:], len(x)]
@@ -311,10 +311,10 @@ class Agent(nn.Module):
         return torch.cat(outputs), state
 
     def get_value(self, x):
-        return self.critic(x).squeeze(-1)  # (..., obs_dim) -> (...)
+        return self.critic(x).squeeze(-1)  # LSTM: (..., lstm_size) -> (...)
 
-    def get_action(self, x, action=None):
-        """x (n, obs_dim) -> unclipped action (n, action_dim), logprob (n,) and entropy (n,)."""
+    def get_action(self, x, action=None):  # LSTM: the shapes
+        """x (..., lstm_size) -> unclipped action (..., action_dim), logprob and entropy (...)."""
         mean = self.actor_mean(x)
         std = self.actor_logstd.exp()
         policy = Normal(mean, std, validate_args=False)  # train() checks for NaN itself
@@ -457,7 +457,7 @@ def evaluate(agent: Agent, envs, obs, signals=()) -> np.ndarray:
     """
     returns = np.zeros(envs.num_envs)
     running = np.ones(envs.num_envs, bool)
-    # LSTM: one episode of each environment counts, so `start` stays 0 after zeros as the first state
+    # LSTM: one episode of each environment counts, and the first state is zero: start stays 0
     device = agent.action_low.device
     state = torch.zeros(2, len(obs), agent.args.lstm_size, device=device)
     start = torch.zeros(1, len(obs), device=device)
@@ -967,7 +967,7 @@ def train(args: Args, signals=()) -> dict:
                 x, lstm_state = agent.run_lstm(x[None], lstm_state, starts[t, None])  # LSTM: T = 1
                 actions[t], logprobs[t], _ = policy(x[0])
             valid = ~done  # the step after the end of an episode only resets
-            starts[t + 1] = torch.from_numpy(~valid)  # LSTM: a first step follows a reset
+            starts[t + 1] = torch.from_numpy(~valid)  # LSTM: a reset's next_obs is a first one
             action = agent.to_env(actions[t])
             next_obs, reward, terminated, truncated, info = envs.step(action)
             next_obs = flatten(next_obs)

@@ -10,7 +10,8 @@ parameters have the seeds as their first dimension: arrays of a rollout are (T, 
 and N environments of each seed, and samples are (K, n, ...). What differs from ppo_continuous.py:
 1. --num-seeds K trains the seeds --seed, --seed + 1, ... Their run folders do not depend on each
    other; --resume takes one of them, or a pattern in quotes that several match.
-2. Adam is written out, since each seed has its own learning rate and its own limit of the gradient.
+2. Adam is written out: each seed has its own learning rate, as step counts differ (see 3), and its
+   gradient is clipped by its own norm.
 3. A seed that has had its steps plays on, with learning rate 0 and no log, until all have. Seeds
    need different times, because autoreset steps do not count.
 4. --target-kl and --track take one seed: several would end their updates at different times, and
@@ -428,7 +429,7 @@ class Adam:
         grads = torch.autograd.grad(loss, self.parameters)
         grads = [grad.flatten(1) for grad in grads]
         grads = torch.cat(grads, dim=1)  # (K, P)
-        grads = torch.where(learning_rate > 0, grads, 0)  # NaN of a finished seed is not checked
+        grads = torch.where(learning_rate > 0, grads, 0)  # 0 * NaN would spoil a finished seed
         norm = torch.linalg.vector_norm(grads, dim=1, keepdim=True)
         grads.mul_((max_grad_norm / (norm + 1e-6)).clamp(max=1))
         self.count += 1
@@ -832,8 +833,8 @@ def open_envs(args: Args, env_seeds: list[int]):
         eval_envs.close()
         if args.capture_video:
             check_video(args, eval_backend)
-        # One vector environment with those of all seeds, one seed's after the other's. Gymnasium
-        # and EnvPool also take a list, with a seed for each environment
+        # One vector environment with those of all seeds, one seed's after the other's. In place of
+        # one seed, Gymnasium and EnvPool also take a list, with a seed for each environment
         every_seed = [first + index for first in env_seeds for index in range(args.num_envs)]
         envs, obs = make_envs(args, backend, len(every_seed), every_seed)
     except Exception as error:  # environments raise errors of any type
@@ -1047,18 +1048,13 @@ def find_runs(args: Args) -> list[tuple[Args, dict]]:
     first_args = load_checkpoint(folders[0])["args"]
     if args.seed != first_args["seed"]:
         sys.exit(f"--seed {args.seed}: leave it out; each of the folders has a seed")
-    may_differ = ["seed", "resume", "runs_dir"]
-    new_total = args.total_timesteps != first_args["total_timesteps"]
-    if new_total:
-        may_differ.append("total_timesteps")
+    may_differ = ("seed", "resume", "runs_dir")
     found = {}
     for folder in folders:
         saved = load_checkpoint(folder)
         seed = saved["args"]["seed"]
         total = args.total_timesteps
-        # A new total holds for all folders. Without one, or if the first folder has it already, a
-        # folder with another total is left out if it has ended by both, and refused below if not.
-        if not new_total:
+        if total == first_args["total_timesteps"]:  # no new total, which would hold for all
             total = max(total, saved["args"]["total_timesteps"])
         if saved["global_step"] >= total:
             print(f"{folder} has ended and stays as it is", file=sys.stderr)
@@ -1067,7 +1063,8 @@ def find_runs(args: Args) -> list[tuple[Args, dict]]:
             sys.exit(f"--resume {args.resume}: two folders have seed {seed}; narrow the pattern")
         for name, value in saved["args"].items():
             first = first_args[name]
-            if value != first and name not in may_differ:
+            is_replaced = getattr(args, name) != first  # by a flag, for all folders
+            if value != first and not is_replaced and name not in may_differ:
                 wrong = f"{name} is {first} in {folders[0]}, but {value} in {folder}"
                 sys.exit(f"--resume {args.resume}: {wrong}; narrow the pattern")
         run_args = replace(args, seed=seed, resume=folder)
@@ -1137,8 +1134,7 @@ def save_seed(run: Run, k: int, agents: Agents, optimizer: Adam):
 def save_seeds(runs: list[Run], agents: Agents, optimizer: Adam):
     """Write the checkpoints of the seeds whose last steps are not saved yet."""
     for k, run in enumerate(runs):
-        # After an interrupted evaluation global_step can be that of the last checkpoint again
-        is_saved = run.global_step > 0 and run.global_step == run.saved_step
+        is_saved = run.saved_step == run.global_step and run.saved_step > 0  # at 0 there is no file
         if not (run.finished or is_saved):
             save_seed(run, k, agents, optimizer)
 
@@ -1208,8 +1204,10 @@ def train(args: Args, signals=()) -> dict:
     device = choose_device(args)
     torch.set_num_threads(args.torch_threads)
     found = find_runs(args)
-    first_args, _ = found[0]
-    seed_everything(first_args.seed)  # for environments that draw from it; runs have generators
+    first_args, first_saved = found[0]
+    first_step = first_saved.get("global_step", 0)
+    # For environments that draw from it; runs have generators
+    seed_everything((first_args.seed + first_step) % 2**32)
     env_seeds = []
     for run_args, saved in found:
         global_step = saved.get("global_step", 0)
@@ -1256,8 +1254,8 @@ def train(args: Args, signals=()) -> dict:
             obs[t] = torch.from_numpy(next_obs).view_as(obs[t])
             with torch.inference_mode():
                 x = agents.normalize(obs[t])
-                # At a NaN among the actions an environment might raise an error, before
-                # check_finite() can name the seed
+                # An environment might raise an error at a NaN and end all seeds. check_finite()
+                # says which seed it was; a finished one is not checked any more.
                 x = x.nan_to_num(nan=0, posinf=0, neginf=0)
                 actions[t], logprobs[t], _ = agents.get_action(x)
             valid = ~done  # the step after the end of an episode only resets
@@ -1279,7 +1277,7 @@ def train(args: Args, signals=()) -> dict:
             valids[t] = valid
             discounted_returns[t] = discounted_return
             for run, steps in zip(runs, valid.sum(1)):
-                run.global_step += int(steps)  # of a finished run, too; it is not used any more
+                run.global_step += int(steps)  # of a finished run, too, where it has no effect
         obs[-1] = torch.from_numpy(next_obs).view_as(obs[-1])
 
         # Advantages. b_rewards and its like are the rollout's arrays on the device, (T, K, N)
@@ -1300,7 +1298,7 @@ def train(args: Args, signals=()) -> dict:
             values = agents.get_value(by_seed(x))
             values = values.view(len(runs), -1, args.num_envs).transpose(0, 1)  # (T + 1, K, N)
             advantages = gae(b_rewards, values, b_terminateds, b_dones, args.gamma, args.gae_lambda)
-            advantages = advantages.clone()  # with --compile the next CUDA graph overwrites them
+            advantages = advantages.clone()  # by_seed() may not copy, and CUDA graphs overwrite
         targets = advantages + values[:-1]
 
         # Update: (T, K, N, ...) -> (K, T * N, ...)

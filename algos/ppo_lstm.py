@@ -287,8 +287,8 @@ class Agent(nn.Module):
         is 1, at the first step of an episode, zeros replace it; elsewhere start is 0. The outputs are
         what get_action() and get_value() take as their x.
         """
-        # LSTM: one call for all steps up to the next at which any environment starts an episode. With
-        # a call for each step, training on PendulumNoVel-v0 takes 5 times as long.
+        # LSTM: one call for all steps up to the next at which any environment starts an episode, so
+        # that start is 0 within a call. A call for each step would take several times as long.
         first_steps = start.any(1).nonzero().flatten().tolist()
         begins = sorted({0, *first_steps})
         ends = [*begins[1:], len(x)]
@@ -302,10 +302,10 @@ class Agent(nn.Module):
         return torch.cat(outputs), state
 
     def get_value(self, x):
-        return self.critic(x).squeeze(-1)  # (..., obs_dim) -> (...)
+        return self.critic(x).squeeze(-1)  # LSTM: (..., lstm_size) -> (...)
 
     def get_action(self, x, action=None):
-        """x (n, obs_dim) -> action, logprob and entropy, each (n,)."""
+        """x (..., lstm_size) -> action, logprob and entropy, each (...)."""  # LSTM:
         logits = self.actor(x)
         policy = Categorical(logits=logits, validate_args=False)  # train() checks for NaN itself
         if action is None:
@@ -443,7 +443,7 @@ def evaluate(agent: Agent, envs, obs, signals=()) -> np.ndarray:
     """
     returns = np.zeros(envs.num_envs)
     running = np.ones(envs.num_envs, bool)
-    # LSTM: one episode of each environment counts, so `start` stays 0 after zeros as the first state
+    # LSTM: one episode of each environment counts, and the first state is zero: start stays 0
     device = agent.obs_rms.mean.device
     state = torch.zeros(2, len(obs), agent.args.lstm_size, device=device)
     start = torch.zeros(1, len(obs), device=device)
@@ -950,7 +950,7 @@ def train(args: Args, signals=()) -> dict:
                 x, lstm_state = agent.run_lstm(x[None], lstm_state, starts[t, None])  # LSTM: T = 1
                 actions[t], logprobs[t], _ = policy(x[0])
             valid = ~done  # the step after the end of an episode only resets
-            starts[t + 1] = torch.from_numpy(~valid)  # LSTM: a first step follows a reset
+            starts[t + 1] = torch.from_numpy(~valid)  # LSTM: a reset's next_obs is a first one
             action = agent.to_env(actions[t])
             next_obs, reward, terminated, truncated, info = envs.step(action)
             next_obs = flatten(next_obs)
