@@ -53,7 +53,7 @@ FILES = {
     "ppo_continuous_ray": Row("box", "ppo_continuous", "# Ray:", 146),
     "ppo_continuous_seeds": Row("box", own=OF_SEVERAL),
     "rpo_continuous_seeds": Row("box", "ppo_continuous_seeds", "# RPO:", 30, OF_SEVERAL),
-    "ppo_continuous_lstm": Row("box", "ppo_continuous", "# LSTM:", 133),
+    "ppo_continuous_lstm": Row("box", "ppo_continuous", "# LSTM:", 135),
     "trpo_continuous": Row("box"),
     "sac_continuous": Row("off-policy"),
     "td3_continuous": Row("off-policy", "sac_continuous", "# TD3:", 81),
