@@ -105,6 +105,7 @@ class Args:
     rms_eps: float = 1e-5  # added to that mean, under the square root
 
     def __post_init__(self):
+        self.runs_dir = os.path.expanduser(self.runs_dir)  # shells leave --runs-dir=~/runs as it is
         name = self.exp_name
         is_text = name.isprintable() and name.strip() != ""
         if not is_text or len(name.encode()) > 150:

@@ -96,6 +96,7 @@ class Args:
     target_kl: float | None = None  # stop an update once the approximate KL exceeds this
 
     def __post_init__(self):
+        self.runs_dir = os.path.expanduser(self.runs_dir)  # shells leave --runs-dir=~/runs as it is
         name = self.exp_name
         is_text = name.isprintable() and name.strip() != ""
         if not is_text or len(name.encode()) > 150:

@@ -91,6 +91,7 @@ class Args:
     max_grad_norm: float = 10.0  # gradients are clipped to this norm
 
     def __post_init__(self):
+        self.runs_dir = os.path.expanduser(self.runs_dir)  # shells leave --runs-dir=~/runs as it is
         name = self.exp_name
         is_text = name.isprintable() and name.strip() != ""
         if not is_text or len(name.encode()) > 150:

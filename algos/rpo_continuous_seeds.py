@@ -101,6 +101,7 @@ class Args:
     rpo_perturb_rollout: bool = False  # RPO: add the noise in the rollout as well
 
     def __post_init__(self):
+        self.runs_dir = os.path.expanduser(self.runs_dir)  # shells leave --runs-dir=~/runs as it is
         name = self.exp_name
         is_text = name.isprintable() and name.strip() != ""
         if not is_text or len(name.encode()) > 150:

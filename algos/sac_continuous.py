@@ -102,6 +102,7 @@ class Args:
     alpha: float = 0.2  # the temperature under --no-autotune
 
     def __post_init__(self):
+        self.runs_dir = os.path.expanduser(self.runs_dir)  # shells leave --runs-dir=~/runs as it is
         name = self.exp_name
         is_text = name.isprintable() and name.strip() != ""
         if not is_text or len(name.encode()) > 150:

@@ -109,6 +109,7 @@ class Args:
     cg_damping: float = 0.1  # added to the diagonal of the Fisher matrix
 
     def __post_init__(self):
+        self.runs_dir = os.path.expanduser(self.runs_dir)  # shells leave --runs-dir=~/runs as it is
         name = self.exp_name
         is_text = name.isprintable() and name.strip() != ""
         if not is_text or len(name.encode()) > 150:

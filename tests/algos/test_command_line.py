@@ -4,9 +4,11 @@ import re
 import runpy
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 from conftest import (
+    EVERY,
     PARENTS,
     ROOT,
     command_line,
@@ -132,3 +134,9 @@ def test_flags_that_are_right():
     """Would break: a right command that is refused: a switch before a flag, a text that looks like a value."""
     words = "--norm-adv --no-anneal-lr --exp-name True --seed 1 --env-id=CartPole-v1 --track"
     load("ppo").check_flags(words.split())
+
+
+def test_home_folder():
+    """Would break: runs in a folder that is called ~, in which --runs-dir=~/runs puts them without a word."""
+    for name in EVERY:
+        assert load(name).Args(runs_dir="~/runs").runs_dir == str(Path.home() / "runs")
