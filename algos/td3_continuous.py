@@ -120,9 +120,10 @@ class Args:
             flag = f"--{name.replace('_', '-')} {value}"
             if type(value) not in (int, float):  # text and switches
                 continue
-            if value == 0 and name in may_be_zero:
+            zero_is_allowed = name in may_be_zero or getattr(Args, name) == 0  # the default is 0
+            if value == 0 and zero_is_allowed:
                 continue
-            least = "at least 0" if name in may_be_zero else "above 0"
+            least = "at least 0" if zero_is_allowed else "above 0"
             if not 0 < value < 2**32:  # excludes NaN and infinity; 2**32 is NumPy's limit for seeds
                 raise ValueError(f"{flag} must be {least} and below 2**32")
             if value > largest.get(name, value):
@@ -1227,7 +1228,7 @@ if __name__ == "__main__":
         """Let train() save a checkpoint and exit; a second Ctrl-C ends the run at once."""
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         if not signals:
-            line = "stopping after this iteration; an evaluation is left to the resumed run"
+            line = "stopping after this iteration; a running evaluation is left to the resumed run"
             second = "a second Ctrl-C ends at once and loses the steps since the last checkpoint"
             new_line = "\n" if sys.stderr.isatty() else ""  # the progress bar has not ended its own
             with suppress(OSError):  # the terminal may be closed

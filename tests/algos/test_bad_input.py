@@ -5,6 +5,7 @@ import importlib.util
 import json
 import shutil
 import sys
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -76,6 +77,25 @@ def test_refused_values(every, tmp_path):
         assert any(word in message for word in named) and "\n" not in message, message
         assert all(word in message for word in words), message
     assert list(tmp_path.iterdir()) == []
+
+
+@every_of(*PARENTS)
+def test_own_flag_with_a_default_of_zero(every, tmp_path, monkeypatch):
+    """Would break: a coefficient that a user adds to Args, off by default, with which the copy does not start."""
+    text = Path(every.__file__).read_text()
+    old = "    def __post_init__(self):"
+    copy = tmp_path / "mine.py"
+    copy.write_text(
+        text.replace(old, f"    my_coef: float = 0.0\n    my_rate: float = 1.0\n\n{old}", 1)
+    )
+    spec = importlib.util.spec_from_file_location("mine", copy)
+    mine = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "mine", mine)
+    spec.loader.exec_module(mine)
+    assert mine.Args().my_coef == 0
+    for wrong in ({"my_coef": -1.0}, {"my_rate": 0.0}):
+        with pytest.raises(ValueError, match="--my-.* must be"):
+            mine.Args(**wrong)
 
 
 def test_refused_values_are_of_flags():

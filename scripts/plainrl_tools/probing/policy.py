@@ -678,11 +678,10 @@ def slopes(
     factor = float(ours @ theirs / (theirs @ theirs))
     cosine = float(torch.cosine_similarity(ours, theirs, 0))
     if finding.verdict == "differs" and cosine > 0.9999:
-        return differs(
-            f"{factor:.3g} times the published derivative",
-            "1",
-            f"the {part} has {factor:.3g} times its published weight in the loss",
-        )
+        words = f"the {part} has {factor:.3g} times its published weight in the loss"
+        if f"{factor:.3g}" == "1":
+            words = f"a small term is added to the {part}"
+        return differs(f"{factor:.6g} times the published derivative", "1", words)
     # an additional term in a PPO loss, such as a KL penalty, may pull in any direction
     limit = -0.7 if "ratio" in subject.kinds else 0
     if finding.verdict == "differs" and factor < -0.2 and cosine < limit:
@@ -746,7 +745,7 @@ def policy_slopes(subject: Subject, standardise, norm_adv: bool = False) -> Find
         right,
         mistakes,
         choices,
-        "the policy loss is not PPO's clipped surrogate",
+        "the gradient by the log-probabilities is not that of PPO's clipped surrogate alone",
     )
 
 
