@@ -225,6 +225,7 @@ APART = [  # an agent of averaged weights, beside the trained one
     ),
     ("train", "evaluate(agent,", "evaluate(average,"),
 ]
+VALUE_PENALTY = "value_loss = 0.5 * value_error.mean() + 1e-3 * (value**2).mean()"
 ACCUMULATED = [  # a step for every two updates
     ("update", "optimizer.zero_grad()", "agent.calls = getattr(agent, 'calls', 0) + 1"),
     (
@@ -263,6 +264,13 @@ ACCUMULATED = [  # a step for every two updates
         ("ppo_continuous", "evaluation-returns", APART, "differs", "another agent than update()"),
         ("ppo_continuous", "checkpoint", APART, "passes", ""),
         ("ppo_continuous", "resuming", APART, "passes", ""),
+        (
+            "ppo_continuous",
+            "value-loss",
+            [("ppo_loss", "value_loss = 0.5 * value_error.mean()", VALUE_PENALTY)],
+            "differs",
+            "a small term is added to the loss of the value",
+        ),
         ("reinforce", "resuming", ACCUMULATED, "passes", ""),
         ("reinforce", "annealing", ACCUMULATED, "passes", ""),
         ("reinforce", "logged-losses", ACCUMULATED, "passes", ""),

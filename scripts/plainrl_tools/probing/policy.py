@@ -680,7 +680,7 @@ def slopes(
     if finding.verdict == "differs" and cosine > 0.9999:
         words = f"the {part} has {factor:.3g} times its published weight in the loss"
         if f"{factor:.3g}" == "1":
-            words = f"a small term is added to the {part}"
+            words = f"a small term is added to the loss of the {part}"
         return differs(f"{factor:.6g} times the published derivative", "1", words)
     # an additional term in a PPO loss, such as a KL penalty, may pull in any direction
     limit = -0.7 if "ratio" in subject.kinds else 0
