@@ -1,5 +1,7 @@
 """The tables of the studies: mistakes, ablations, RPO, trust regions, curiosity, augmentation."""
 
+from itertools import product
+
 from tables.sources import (
     comparisons_of,
     difference,
@@ -376,3 +378,54 @@ def augmentation_scores(_) -> str:
         cells = [ours("augmentation", env_id, file) for file in files]
         rows.append([env_id, seeds_of("augmentation", env_id, files[0]), *cells])
     return table(["task", "seeds", "PPO", "RPO", "RAD", "DrAC"], rows, 1)
+
+
+SUSPECTS = {  # of the notes' Pendulum agent: what is right, and what is a mistake
+    "critic-learning-rate=1e-5": ("1e-3", "1e-5"),
+    "gae=unmasked": ("masked", "unmasked"),
+    "squash=uncorrected": ("corrected", "uncorrected"),
+}
+RATIOS = ([], ["ratio=matrix"])
+
+
+def suspects_values(metric: str) -> dict[str, list[float]]:
+    values = {}
+    for row in read("results/suspects.csv"):
+        if row["metric"] == metric:
+            values.setdefault(row["exp_name"], []).append(float(row["value"]))
+    return values
+
+
+def suspects(_) -> str:
+    """A line for each combination of three suspects, a column for the fourth."""
+    returns = suspects_values("eval_return_mean")
+    rows = []
+    for mistakes in product([False, True], repeat=len(SUSPECTS)):
+        cells = [words[made] for words, made in zip(SUSPECTS.values(), mistakes)]
+        made = [name for name, is_made in zip(SUSPECTS, mistakes) if is_made]
+        for ratio in RATIOS:
+            values = returns["-".join(["notes_agent", *ratio, *made])]
+            spread = f"({number(min(values))} to {number(max(values))})"
+            cells.append(f"{number(sum(values) / len(values))} {spread}")
+        rows.append(cells)
+    head = ["critic's learning rate", "GAE", "log-probability", "ratio (n,)", "ratio (n, n)"]
+    return table(head, rows, 3)
+
+
+def suspects_entropy(_) -> str:
+    """The entropy at the end of the runs, by log-probability and ratio."""
+    entropies = suspects_values("losses/entropy")
+    rows = []
+    for word in SUSPECTS["squash=uncorrected"]:
+        cells = [word]
+        for ratio in RATIOS:
+            values = []
+            for name, found in entropies.items():
+                is_matrix = "ratio=matrix" in name
+                is_uncorrected = "squash=uncorrected" in name
+                if is_matrix == bool(ratio) and is_uncorrected == (word == "uncorrected"):
+                    values += found
+            spread = f"{min(values):.2f} to {max(values):.2f}"
+            cells.append(f"{sum(values) / len(values):.2f} ({spread})")
+        rows.append(cells)
+    return table(["log-probability", "ratio (n,)", "ratio (n, n)"], rows, 1)

@@ -291,6 +291,15 @@ PROBED = {  # mistakes that are not in mutants.txt: the check that finds them, a
 }
 
 
+def test_computation_of_the_broadcast(capsys):
+    """Would break: a page whose numbers the program that it shows does not print."""
+    page = (ROOT / "docs/broadcast.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (printed,) = re.findall(r"```\n(\(2048,\).*?)```", page, re.DOTALL)
+    execute(code, {})
+    assert capsys.readouterr().out == printed
+
+
 @pytest.mark.parametrize("title", MISTAKES)
 def test_named_checks(title):
     """Would break: an entry that names another check than the one that finds its mistake."""

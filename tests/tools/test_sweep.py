@@ -301,6 +301,7 @@ def test_missing_ray(folder, capsys, monkeypatch):
 DECLARED = [  # a study and its PARTS, runs
     ("ablations", 96),
     ("ablations symptoms", 33),
+    ("ablations notes", 80),
     ("pitfalls", 51),
     ("atari", 27),
     ("atari published", 72),

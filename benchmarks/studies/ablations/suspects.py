@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import tyro
 from plainrl_tools.common import check, check_output, writing
-from plainrl_tools.results import Row, export, finals_of, read_csv, read_folders
+from plainrl_tools.results import ENTROPY, Row, export, finals_of, read_csv, read_folders
 
 SCORE = "eval_return_mean"
 SUSPECTS = {  # the value of a flag that is a mistake, as it stands in the experiment's name: its words
@@ -77,7 +77,7 @@ def main(
     if source.is_dir():
         rows, left_out = read_folders([source])
         check(not left_out, "; ".join(left_out))
-        rows = [row for row in rows if row.metric == SCORE]
+        rows = [row for row in rows if row.metric in (SCORE, ENTROPY)]
     else:
         rows = read_csv(source)
     combinations = returns(rows)
