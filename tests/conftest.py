@@ -61,7 +61,7 @@ FILES = {
     "crossq_continuous": Row("off-policy", "sac_continuous", "# CrossQ:", 77),
     "ppo": Row("discrete"),
     "ppo_lstm": Row("discrete", "ppo", "# LSTM:", 133),
-    "ppo_multidiscrete": Row("discrete", "ppo", "# Multi:", 127),
+    "ppo_multidiscrete": Row("discrete", "ppo", "# Multi:", 134),
     "dqn": Row("discrete"),
     "c51": Row("discrete", "dqn", "# C51:", 93),
     "reinforce": Row("discrete"),
