@@ -316,6 +316,16 @@ def read_csv(file: Path) -> list[Row]:
     return rows
 
 
+def read_source(source: Path, metrics: tuple[str, ...]) -> list[Row]:
+    """These metrics of the run folders below a folder, or all rows of a CSV file."""
+    check(source.exists(), f"{source} does not exist")
+    if not source.is_dir():
+        return read_csv(source)
+    rows, left_out = read_folders([source])
+    check(not left_out, "; ".join(left_out))
+    return [row for row in rows if row.metric in metrics]
+
+
 def read_scales(file: Path) -> dict[str, tuple[float, float]]:
     """Map env_ids to the two scores that are normalised to 0 and to 1."""
     try:

@@ -16,7 +16,7 @@ import numpy as np
 import tyro
 from plainrl_tools.common import check, check_output, writing
 from plainrl_tools.compare import compare, holm, interval, markdown, with_interval
-from plainrl_tools.results import ENTROPY, Row, export, finals_of, read_csv, read_folders
+from plainrl_tools.results import ENTROPY, Row, export, finals_of, read_source
 
 
 @dataclass
@@ -123,28 +123,21 @@ def main(
 ) -> None:
     """The tables of run folders below a folder, or of a CSV file; --output writes the rows to such a file, --figure
     draws them."""
-    check(source.exists(), f"{source} does not exist")
     check_output("--output", output)
     check_output("--figure", figure, ".png", ".pdf", ".svg")
     planned = {name for pairs in PLANNED.values() for pair in pairs for name in pair}
-    if source.is_dir():
-        rows, left_out = read_folders([source])
-        check(not left_out, "; ".join(left_out))
-        metrics = ("eval_return_mean", TRAINING, ENTROPY, "missing")
-        rows = [row for row in rows if row.exp_name in planned and row.metric in metrics]
-    else:
-        rows = read_csv(source)
+    rows = read_source(source, ("eval_return_mean", TRAINING, ENTROPY, "missing"))
+    rows = [row for row in rows if row.exp_name in planned]
     lacking = sorted(
         {f"{row.exp_name}, seed {row.seed}" for row in rows if row.metric == "missing"}
     )
     check(not lacking, f"not finished: {'; '.join(lacking)}")
     absent = sorted(planned - {row.exp_name for row in rows})
     check(not absent, f"{source} has no runs of {', '.join(absent)}")
-    if output:
-        with writing():
+    with writing():
+        if output:
             export(output, rows)
-    if figure:
-        with writing():
+        if figure:
             draw(figure, rows)
     print(markdown(cells(rows)))
     for question, pairs in PLANNED.items():

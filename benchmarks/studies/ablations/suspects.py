@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import tyro
 from plainrl_tools.common import check, check_output, writing
-from plainrl_tools.results import ENTROPY, Row, export, finals_of, read_csv, read_folders
+from plainrl_tools.results import ENTROPY, Row, export, finals_of, read_source
 
 SCORE = "eval_return_mean"
 SUSPECTS = {  # the value of a flag that is a mistake, as it stands in the experiment's name: its words
@@ -71,21 +71,14 @@ def main(
     source: tyro.conf.Positional[Path], output: Path | None = None, figure: Path | None = None
 ) -> None:
     """Of run folders below a folder, or of a CSV file; --output writes the rows to such a file."""
-    check(source.exists(), f"{source} does not exist")
     check_output("--output", output)
     check_output("--figure", figure, ".png", ".pdf", ".svg")
-    if source.is_dir():
-        rows, left_out = read_folders([source])
-        check(not left_out, "; ".join(left_out))
-        rows = [row for row in rows if row.metric in (SCORE, ENTROPY)]
-    else:
-        rows = read_csv(source)
+    rows = read_source(source, (SCORE, ENTROPY))
     combinations = returns(rows)
-    if output:
-        with writing():
+    with writing():
+        if output:
             export(output, rows)
-    if figure:
-        with writing():
+        if figure:
             draw(figure, combinations)
     for names, values in combinations.items():
         print(f"{np.mean(list(values.values())):7.0f}  {', '.join(names) or 'none'}")
