@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # All runs of docs/augmentation.md: PPO, RPO (alpha 0.5, its default), RAD and DrAC on two tasks of the RPO paper's table 1,
 # and DrAC with an augmentation weight that is too large.
+# PARTS=images trains PPO, RAD and DrAC from images, with shifts of four pixels: five seeds of 100,000 actions.
 # TASKS="FishSwim-v1 WalkerRun-v1" SEEDS=1-3 PARTS=files scripts/augmentation.sh trains the four algorithms on other tasks.
 # STEPS=8000000 trains for as long as the paper.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" # for envs:NAME
 runs="${RUNS:-runs}" flags="--total-timesteps ${STEPS:-1000000}"
 python scripts/plainrl_tools/edits.py drac_held_scale "$runs/patched"
 
@@ -19,6 +21,11 @@ weight() { # the authors' weight 0.1: on raw advantages, with a fixed standard d
   echo "--scripts '$runs/patched/drac_held_scale.py' $walk ${SEEDS:-1-3} -- $flags --aug-coef 0.1"
   echo "--scripts algos/ppo_continuous.py --tag norm-adv $walk ${SEEDS:-1-3} -- $flags --norm-adv"
   echo "--scripts algos/ppo_drac.py --tag norm-adv $walk ${SEEDS:-1-3} -- $flags --norm-adv --aug-coef 0.1"
+}
+images() {
+  echo "--scripts algos/ppo_pixels.py algos/ppo_pixels_rad.py algos/ppo_pixels_drac.py" \
+    "--env-ids ${TASKS:-envs:CartPolePixels-v0} --seeds ${SEEDS:-21-25}" \
+    "-- --total-timesteps ${STEPS:-100000} --torch-threads 1"
 }
 
 for part in ${PARTS:-files weight}; do "$part"; done |

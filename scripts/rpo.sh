@@ -2,8 +2,9 @@
 # The runs of docs/rpo.md. By default those of its first table and of its entropy control, 3 to 5 hours on two cores.
 # PARTS="tasks later" trains two parts, PARTS=all all of them in about 23 hours, and SEEDS=1 STEPS=20000 is a test of a few
 # minutes. The entropy control is the part `fixed`: the standard deviation of the action keeps its initial value, at an
-# entropy of 1.42 nats, which is close to RPO's final entropy. Not in `all` are two older parts: `paper` has PPO and RPO
-# with the paper's settings, `first_defaults` both with the first defaults of these files, alphas and distributions.
+# entropy of 1.42 nats, which is close to RPO's final entropy. Not in `all` are `long`, the paper's 8M steps on two tasks, `schedule`, the
+# notes' walker (both take less time with --seeds-per-process 5), and two older parts: `paper` has PPO and RPO with the paper's settings, `first_defaults` both with the first defaults of these
+# files, alphas and distributions.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 runs="${RUNS:-runs}"
@@ -98,6 +99,22 @@ tasks() {
 }
 later() { # 8M steps, as in the paper
   echo "$both --env-ids BipedalWalker-v3 --seeds ${SEEDS:-1-2} --tag 8M -- $(steps 8000000) $paper"
+}
+long() { # the same with five seeds and two controls; five seeds in a process if --seeds-per-process 5 follows
+  python scripts/plainrl_tools/edits.py fixed_scale_seeds "$runs/patched"
+  local env_id seeds="--seeds ${SEEDS:-1-5} --tag 8M"
+  for env_id in ${TASKS:-BipedalWalker-v3 Pendulum-v1}; do
+    echo "--scripts algos/ppo_continuous_seeds.py algos/rpo_continuous_seeds.py --env-ids $env_id $seeds -- $(steps 8000000) $paper"
+    echo "--scripts algos/ppo_continuous_seeds.py --env-ids $env_id $seeds --grid ent-coef=0.01 -- $(steps 8000000) $paper"
+    echo "--scripts '$runs/patched/fixed_scale_seeds.py' --env-ids $env_id $seeds -- $(steps 8000000) $paper"
+  done
+}
+schedule() { # the notes' walker: alpha falls from 0.7 to 0.05, also with the noise in the rollout; beside constant alpha and PPO
+  local rpo="--scripts algos/rpo_continuous_seeds.py $walker"
+  echo "--scripts algos/ppo_continuous_seeds.py $walker -- $(steps 1000000)"
+  echo "$rpo -- $(steps 1000000)"
+  echo "$rpo --tag schedule -- $(steps 1000000) --rpo-alpha 0.7 --rpo-alpha-final 0.05"
+  echo "$rpo --tag schedule-rollout -- $(steps 1000000) --rpo-alpha 0.7 --rpo-alpha-final 0.05 --rpo-perturb-rollout"
 }
 paper() { # PPO and RPO with the paper's settings; STEPS=8000000 trains for as long as the paper
   echo "$both --tag paper $limits $pendulum -- $(steps 500000) $paper"

@@ -2,7 +2,7 @@
 
 from statistics import median
 
-from tables.sources import find, number, ours, read, scores_of, table
+from tables.sources import difference, find, number, ours, read, scores_of, table
 
 
 def seeds_speed(_) -> str:
@@ -16,6 +16,23 @@ def seeds_speed(_) -> str:
         five = median(speeds[env_id, "ppo_continuous_seeds-5"])
         rows.append([env_id, number(single), number(five), f"{five / single:.1f}"])
     head = ["task", "one seed a process", "five seeds a process", "ratio"]
+    return table(head, rows, 1)
+
+
+def ten_seeds(_) -> str:
+    """Minutes from the start of a sweep to the figure of ten seeds, and what the runs reach."""
+    minutes = {}
+    for row in read("results/ten_seeds_seconds.csv"):
+        minutes[row["env_id"], row["exp_name"]] = float(row["seconds"]) / 60
+    single, five = "ppo_continuous", "ppo_continuous_seeds"
+    rows = []
+    for env_id in dict.fromkeys(env_id for env_id, _ in minutes):
+        before, after = minutes[env_id, single], minutes[env_id, five]
+        cells = [env_id, f"{before:.1f}", f"{after:.1f}", f"{before / after:.1f}"]
+        cells += [ours("ten_seeds", env_id, name) for name in (single, five)]
+        rows.append([*cells, difference("ten_seeds", env_id, five, single)])
+    head = ["task", "minutes, one seed a process", "five", "ratio"]
+    head += ["evaluation, one seed a process", "five", "difference"]
     return table(head, rows, 1)
 
 
