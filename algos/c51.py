@@ -107,8 +107,9 @@ class Args:
         if not is_text or len(name.encode()) > 150:
             wrong = f"--exp-name {name[:150]!r} must be printable, 1 to 150 bytes in UTF-8"
             raise ValueError(f"{wrong}; without it, the file's name is used")
-        largest = {"num_envs": 65_536, "eval_episodes": 65_536, "torch_threads": 1024}
+        largest = {"num_envs": 10_000, "eval_episodes": 10_000, "torch_threads": 1024}
         fractions = ("gamma", "tau", "start_e", "end_e", "eval_e", "exploration_fraction")
+        # A flag may be 0 where its default is; these may be 0 whatever their defaults are
         may_be_zero = ("seed", "eval_frequency", "keep_checkpoints", *fractions)
         limits = ("v_min", "v_max")  # C51: any finite numbers
         for name, value in asdict(self).items():
@@ -119,7 +120,7 @@ class Args:
                 if not math.isfinite(value):
                     raise ValueError(f"{flag} must be a finite number")
                 continue
-            zero_is_allowed = name in may_be_zero or getattr(Args, name) == 0  # the default is 0
+            zero_is_allowed = name in may_be_zero or getattr(Args, name) == 0
             if value == 0 and zero_is_allowed:
                 continue
             least = "at least 0" if zero_is_allowed else "above 0"
@@ -245,7 +246,8 @@ class Agent(nn.Module):
             nn.Linear(128, self.num_actions * args.n_atoms),  # C51: a logit for each atom
         )
         # C51: not saved, as --v-min and --v-max decide
-        self.register_buffer("atoms", torch.linspace(args.v_min, args.v_max, args.n_atoms), False)
+        atoms = torch.linspace(args.v_min, args.v_max, args.n_atoms)
+        self.register_buffer("atoms", atoms, persistent=False)
 
     def forward(self, obs):
         # C51: the value is the mean of the distribution, (n, obs_dim) -> (n, num_actions)
@@ -327,7 +329,8 @@ def td_target(reward, terminal, next_probs, next_action, atoms, gamma: float):
     moved = moved.clamp(atoms[0], atoms[-1])
     # C51: each moved atom gives its probability to its two neighbours, more to the nearer one
     position = (moved - atoms[0]) / (atoms[1] - atoms[0])  # fractional index among the atoms
-    lower = position.floor().long().clamp(0, len(atoms) - 2)  # a NaN is for check_finite()
+    # The neighbours of the last atom are the last two. A NaN gets any, for check_finite() to report
+    lower = position.floor().long().clamp(0, len(atoms) - 2)
     share = position - lower  # of the upper neighbour
     target = torch.zeros_like(next_prob)
     target.scatter_add_(-1, lower, next_prob * (1 - share))
@@ -338,7 +341,7 @@ def td_target(reward, terminal, next_probs, next_action, atoms, gamma: float):
 def dqn_loss(agent: Agent, target_agent, args: Args, obs, next_obs, action, reward, terminal):
     """Loss of a minibatch of tensors (n, ...), and its metrics by name."""
     with torch.no_grad():
-        next_probs = target_agent.log_probs(next_obs).exp()  # C51: of the distribution
+        next_probs = target_agent.log_probs(next_obs).exp()  # C51: not the mean returns
         if args.double_dqn:  # eq. 4 of the double DQN paper
             next_action = agent(next_obs).argmax(-1)
         else:
@@ -379,7 +382,7 @@ def update(agent: Agent, target_agent: Agent, optimizer, args: Args, batch: dict
     return dict(zip(metrics, means))
 
 
-def make_optimizer(agent: Agent, args: Args):  # C51:
+def make_optimizer(agent: Agent, args: Args):  # C51: Adam with the paper's epsilon
     eps = 0.01 / args.batch_size  # as in the paper
     return torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=eps, fused=True)
 
@@ -422,8 +425,8 @@ def crossed(first_step: int, step: int, every: int) -> int:
 def next_log_step(step: int, eval_frequency: int, longest: int) -> int:
     """First step after `step` that ends an iteration of train(); eval_frequency is above 0.
 
-    Scalars are logged and evaluations made only there. So the time between two evaluations is
-    divided into equal intervals of at most `longest` steps. With evaluations every 5000 steps and
+    Scalars are logged and evaluations made only there. So the steps between two evaluations are
+    divided into equal intervals of at most `longest`. With evaluations every 5000 steps and
     2000 as the longest, iterations end at 1667, 3334, 5000, ...
     """
     intervals = math.ceil(eval_frequency / longest)  # between two evaluations
@@ -511,7 +514,7 @@ def save_checkpoint(args: Args, run_dir: Path, content: dict):
     names = [path.stem.removeprefix("checkpoint-") for path in run_dir.glob("checkpoint-*.pt")]
     steps = [int(name) for name in names if name.isdecimal()]  # other names are the user's
     # A run that was resumed at an earlier step has files of later steps: they are removed first
-    steps.sort(key=lambda step: (step <= global_step, step))
+    steps.sort(key=lambda step: (step <= global_step, step))  # False is first
     for step in steps[: -args.keep_checkpoints]:
         Path(run_dir, f"checkpoint-{step}.pt").unlink(missing_ok=True)
 
@@ -535,7 +538,7 @@ def load_checkpoint(run_dir: str) -> dict:
     if file_format != CHECKPOINT_FORMAT:
         wrong = f"has format {file_format}, and this file reads format {CHECKPOINT_FORMAT}"
         sys.exit(f"--resume {run_dir} {wrong}; use the copy of {script} in that folder")
-    if "optimizer" not in saved and "optimizers" not in saved:  # a copy of best.pt
+    if "optimizer" not in saved and "optimizers" not in saved:  # best.pt has none
         sys.exit(f"--resume {run_dir}: {path} holds weights alone; use the run's own checkpoint")
     config = Path(run_dir, "config.json")
     try:
@@ -577,9 +580,10 @@ def check_resume(args: Args, saved: dict):
         sys.exit(f"{at_step} and has ended; raise --total-timesteps to continue it")
     if args.env_id != saved["env_id"]:
         sys.exit(f"--resume {args.resume}: env_id must stay {saved['env_id']}")
-    saved_n_atoms = saved["args"]["n_atoms"]
-    if args.n_atoms != saved_n_atoms:  # C51: the size of the network depends on it
-        sys.exit(f"--resume {args.resume}: n_atoms must stay {saved_n_atoms}")
+    for name in ("n_atoms", "v_min", "v_max"):  # C51: the weights fit these returns alone
+        value = saved["args"][name]
+        if getattr(args, name) != value:
+            sys.exit(f"--resume {args.resume}: {name} must stay {value}")
     steps_left = args.total_timesteps - saved["global_step"]
     if steps_left <= args.learning_starts:
         message = f"--resume {args.resume}: the replay buffer starts empty, so that the last "
@@ -663,8 +667,8 @@ def check_env(args: Args, seed: int):
             steps += 1
     except Exception as error:
         source = traceback.extract_tb(error.__traceback__)[-1].filename  # of the line that failed
-        if source != __file__ and "gymnasium" not in source:  # the environment's own error
-            raise
+        if source != __file__ and "gymnasium" not in Path(source).parts:
+            raise  # the environment's own error
         rules = "reset(seed, options) must return (obs, info), and step(action) must return"
         results = "(obs, reward, bool terminated, bool truncated, info)"
         raise ValueError(f"its first episode fails: {error!r}. {rules} {results}") from error
@@ -756,12 +760,12 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     if args.buffer_size > largest_buffer:
         wrong = f"--buffer-size {args.buffer_size} needs more than 8 GiB of memory"
         sys.exit(f"{wrong} for these observations; use at most {largest_buffer}")
-    sizes = (*obs.shape[1:], *action_space.shape)
-    eval_sizes = (*eval_obs.shape[1:], *eval_envs.single_action_space.shape)
+    sizes = (*obs.shape[1:], int(action_space.n))
+    eval_sizes = (*eval_obs.shape[1:], int(getattr(eval_envs.single_action_space, "n", 0)))
     if sizes != eval_sizes:
         wrong = f"training has observations and actions of sizes {sizes}, evaluations {eval_sizes}"
         sys.exit(f"--env-id {args.env_id}: {wrong}; each environment must have the same spaces")
-    # make_envs() has already reset envs. This wrapper's counters start at 0 without another reset
+    # make_envs() has reset envs already. This wrapper needs no reset: its counters start at 0
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs, eval_backend
 
@@ -778,9 +782,9 @@ def open_run(args: Args, device: str, global_step: int):
             sys.exit(f"--track cannot log in to Weights & Biases: {error!r}. {way_out}")
     name = f"{args.env_id}__{args.exp_name}__{args.seed}"
     name = name.replace("/", "-").replace(":", "-")
-    second = int(time.time())
+    timestamp = int(time.time())
     while True:
-        run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, f"{name}__{second}")
+        run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, f"{name}__{timestamp}")
         try:
             run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
             break
@@ -788,7 +792,7 @@ def open_run(args: Args, device: str, global_step: int):
             if not os.path.isdir(run_dir):
                 wrong = f"--runs-dir {args.runs_dir}: {error}"
                 sys.exit(f"{wrong}. Choose a folder that can be written")
-        second += 1  # another run with these flags has started in this second
+        timestamp += 1  # another run with these flags has started in this second
     script = run_dir / Path(__file__).name
     if script.resolve() != Path(__file__).resolve():  # equal if the run folder's copy is running
         try:
@@ -922,7 +926,7 @@ def train(args: Args, signals=()) -> dict:
     env_seed = args.seed * 10_007 % 2**30  # evaluations add 2**30, to have seeds of their own
     envs, obs, eval_backend = open_envs(args, env_seed, global_step)
     agent = Agent(obs.shape[1], envs.single_action_space, args).to(device)
-    optimizer = make_optimizer(agent, args)  # C51:
+    optimizer = make_optimizer(agent, args)  # C51: another epsilon
     target_agent = copy.deepcopy(agent)
     best_agent = copy.deepcopy(agent)
     best_mean = -np.inf  # mean return of the best evaluation so far
@@ -1033,7 +1037,7 @@ def train(args: Args, signals=()) -> dict:
             eval_seed = env_seed + 2**30
             envs_and_obs = make_envs(args, eval_backend, args.eval_episodes, eval_seed, video_dir)
             eval_returns = evaluate(agent, *envs_and_obs, signals)
-            del envs_and_obs  # freed later, old MuJoCo renderers would blacken the next videos
+            del envs_and_obs  # if not freed now, old MuJoCo renderers would blacken the next videos
             if not signals and eval_returns.mean() > best_mean:
                 best_mean = float(eval_returns.mean())
                 best_step = global_step
@@ -1045,7 +1049,7 @@ def train(args: Args, signals=()) -> dict:
             best_returns = evaluate(best_agent, *envs_and_obs, signals)
         interrupted = bool(signals)
         if evaluates and interrupted:
-            global_step = first_step  # a resumed run repeats this iteration, then evaluates
+            global_step = first_step  # a resumed run repeats this iteration, from these weights
             evaluates = finished = False
         elif evaluates:
             writer.add_scalar("eval/episodic_return", eval_returns.mean(), global_step)
@@ -1092,13 +1096,15 @@ def check_flags(words: list[str]):
         "torch-deterministic": "leave it out: on a CPU a seed fixes the run",
     }
     problems = []
-    for word, next_word in zip(words, [*words[1:], "--"]):
+    next_words = [*words[1:], "--"]  # no value follows the last word
+    for word, next_word in zip(words, next_words):
         if not word.startswith("--"):
             continue
         flag, _, value = word.partition("=")
         if not value and not next_word.startswith("-"):
             value = next_word
-        name = flag.replace("_", "-").removeprefix("--").removeprefix("no-")
+        flag = flag.replace("_", "-")
+        name = flag.removeprefix("--").removeprefix("no-")
         if name == "cuda":
             wants_cpu = flag == "--no-cuda" or value.lower() in ("false", "0")
             device = "cpu" if wants_cpu else "cuda"

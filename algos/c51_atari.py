@@ -4,13 +4,14 @@
 
 C51: Bellemare et al. 2017, arXiv:1707.06887. Double Q-learning: van Hasselt et al. 2016,
 arXiv:1509.06461.
-The parent is dqn_atari.py; search for "C51:". The network predicts the probabilities of --n-atoms
+This is dqn_atari.py with the changes tagged "C51:". The network predicts the probabilities of --n-atoms
 possible returns instead of the mean return. The target is the distribution of the next state, shifted
 and shrunk by the Bellman equation and projected onto the same atoms. The loss is the cross-entropy.
 What differs from the paper:
 1. The network is initialised orthogonally, and --precision auto may compute it in bfloat16. Gradients
    are clipped.
-2. The deviations 2 to 6 of dqn_atari.py.
+2. Several environments, frames stored once, FIRE at the start of a life and the other deviations 2
+   to 6 of dqn_atari.py.
 """
 
 import argparse
@@ -68,7 +69,7 @@ class Args:
         "BreakoutNoFrameskip-v4"  # sticky actions as in the id; a frame skip of 1 becomes 4
     )
     num_envs: int = 8  # parallel environments
-    total_timesteps: int = 10_000_000  # steps of all environments, without scripted ones
+    total_timesteps: int = 10_000_000  # steps of all environments, but for those of FireOnLifeLoss
     learning_rate: float = 2.5e-4  # C51: of Adam, as in the paper
     buffer_size: int = 1_000_000  # steps in the replay buffer, one frame of 7,056 bytes each
     gamma: float = 0.99  # discount factor
@@ -96,8 +97,9 @@ class Args:
         if not is_text or len(name.encode()) > 150:
             wrong = f"--exp-name {name[:150]!r} must be printable, 1 to 150 bytes in UTF-8"
             raise ValueError(f"{wrong}; without it, the file's name is used")
-        largest = {"num_envs": 65_536, "eval_episodes": 65_536, "torch_threads": 1024}
+        largest = {"num_envs": 10_000, "eval_episodes": 10_000, "torch_threads": 1024}
         fractions = ("gamma", "tau", "start_e", "end_e", "eval_e", "exploration_fraction")
+        # A flag may be 0 where its default is; these may be 0 whatever their defaults are
         may_be_zero = ("seed", "torch_threads", "eval_frequency", "keep_checkpoints", *fractions)
         limits = ("v_min", "v_max")  # C51: any finite numbers
         for name, value in asdict(self).items():
@@ -108,7 +110,7 @@ class Args:
                 if not math.isfinite(value):
                     raise ValueError(f"{flag} must be a finite number")
                 continue
-            zero_is_allowed = name in may_be_zero or getattr(Args, name) == 0  # the default is 0
+            zero_is_allowed = name in may_be_zero or getattr(Args, name) == 0
             if value == 0 and zero_is_allowed:
                 continue
             least = "at least 0" if zero_is_allowed else "above 0"
@@ -119,11 +121,11 @@ class Args:
             if name in fractions and value > 1:
                 raise ValueError(f"{flag} must be at most 1")
         buffer_size = f"--buffer-size {self.buffer_size}"
-        # The buffer stores rows, each with a step of every environment. Of 8 rows Replay.sample() can
-        # use at least one. It cannot use the 3 oldest (their earlier frames are overwritten), the
-        # newest (its next frame is missing) and 3 steps of a script, see FireOnLifeLoss.
-        if self.buffer_size < 8 * self.num_envs:
-            least = f"{8 * self.num_envs} (8 x --num-envs {self.num_envs})"
+        # Replay stores rows, each with a step of every environment. sample() cannot use the 3 oldest
+        # (their earlier frames are overwritten), the newest (its next frame is missing), the last of a
+        # loaded buffer and 3 steps of a script for each life that has just been lost (FireOnLifeLoss).
+        if self.buffer_size < 16 * self.num_envs:
+            least = f"{16 * self.num_envs} (16 x --num-envs {self.num_envs})"
             raise ValueError(f"{buffer_size} must be at least {least}")
         if self.buffer_size * 84 * 84 > 2**33:  # probably a typing error
             most = f"use at most {2**33 // 84**2}"
@@ -133,7 +135,7 @@ class Args:
         if self.v_min >= self.v_max:
             raise ValueError(f"--v-min {self.v_min} must be below --v-max {self.v_max}")
         learning_starts = f"--learning-starts {self.learning_starts}"
-        # Of the first 4 rows it can use one: the script begins the first game with 2 steps, and the
+        # Of the first 4 rows sample() can use one: the script begins the first game with 2 steps, and the
         # newest row lacks its next frame.
         if self.learning_starts < 4 * self.num_envs:
             least = f"{4 * self.num_envs} (4 x --num-envs {self.num_envs})"
@@ -278,7 +280,8 @@ class Agent(nn.Module):
         )
         # C51: a logit for each action and atom
         self.head = layer_init(nn.Linear(512, self.num_actions * args.n_atoms), std=1.0)
-        self.register_buffer("atoms", torch.linspace(args.v_min, args.v_max, args.n_atoms), False)
+        atoms = torch.linspace(args.v_min, args.v_max, args.n_atoms)
+        self.register_buffer("atoms", atoms, persistent=False)
 
     def forward(self, obs):
         """obs (n, 4, 84, 84) uint8 -> (n, num_actions) float32."""
@@ -413,7 +416,8 @@ def td_target(reward, terminal, next_probs, next_action, atoms, gamma: float):
     moved = moved.clamp(atoms[0], atoms[-1])
     # C51: each moved atom gives its probability to its two neighbours, more to the nearer one
     position = (moved - atoms[0]) / (atoms[1] - atoms[0])  # fractional index among the atoms
-    lower = position.floor().long().clamp(0, len(atoms) - 2)  # a NaN is for check_finite()
+    # The neighbours of the last atom are the last two. A NaN gets any, for check_finite() to report
+    lower = position.floor().long().clamp(0, len(atoms) - 2)
     share = position - lower  # of the upper neighbour
     target = torch.zeros_like(next_prob)
     target.scatter_add_(-1, lower, next_prob * (1 - share))
@@ -424,7 +428,7 @@ def td_target(reward, terminal, next_probs, next_action, atoms, gamma: float):
 def dqn_loss(agent: Agent, target_agent, args: Args, obs, next_obs, action, reward, terminal):
     """Loss of a minibatch of tensors (n, ...), and its metrics by name."""
     with torch.no_grad():
-        next_probs = target_agent.log_probs(next_obs).exp()  # C51: of the distribution
+        next_probs = target_agent.log_probs(next_obs).exp()  # C51: not the mean returns
         if args.double_dqn:  # eq. 4 of the double DQN paper
             next_action = agent(next_obs).argmax(-1)
         else:
@@ -465,7 +469,7 @@ def update(agent: Agent, target_agent: Agent, optimizer, args: Args, batch: dict
     return dict(zip(metrics, means))
 
 
-def make_optimizer(agent: Agent, args: Args):  # C51:
+def make_optimizer(agent: Agent, args: Args):  # C51: Adam with the paper's epsilon
     eps = 0.01 / args.batch_size  # as in the paper
     return torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=eps, fused=True)
 
@@ -494,8 +498,8 @@ def crossed(first_step: int, step: int, every: int) -> int:
 def next_log_step(step: int, eval_frequency: int, longest: int) -> int:
     """First step after `step` that ends an iteration of train(); eval_frequency is above 0.
 
-    Scalars are logged and evaluations made only there. So the time between two evaluations is
-    divided into equal intervals of at most `longest` steps. With evaluations every 5000 steps and
+    Scalars are logged and evaluations made only there. So the steps between two evaluations are
+    divided into equal intervals of at most `longest`. With evaluations every 5000 steps and
     2000 as the longest, iterations end at 1667, 3334, 5000, ...
     """
     intervals = math.ceil(eval_frequency / longest)  # between two evaluations
@@ -505,7 +509,7 @@ def next_log_step(step: int, eval_frequency: int, longest: int) -> int:
 
 
 def check_finite(agent: Agent, scalars: dict, global_step, saved_step, run_dir):
-    """Exit if a loss or a weight is NaN or infinite. Images and rewards, integers, never are."""
+    """Exit if a loss or a weight is NaN or infinite. Images and rewards are integers."""
     sums = [weight.detach().sum() for weight in agent.parameters()]  # NaN if an element is NaN
     numbers = {
         "losses": torch.tensor(list(scalars.values())),
@@ -570,7 +574,7 @@ def save_checkpoint(args: Args, run_dir: Path, content: dict):
     names = [path.stem.removeprefix("checkpoint-") for path in run_dir.glob("checkpoint-*.pt")]
     steps = [int(name) for name in names if name.isdecimal()]  # other names are the user's
     # A run that was resumed at an earlier step has files of later steps: they are removed first
-    steps.sort(key=lambda step: (step <= global_step, step))
+    steps.sort(key=lambda step: (step <= global_step, step))  # False is first
     for step in steps[: -args.keep_checkpoints]:
         Path(run_dir, f"checkpoint-{step}.pt").unlink(missing_ok=True)
 
@@ -608,7 +612,7 @@ def load_checkpoint(run_dir: str) -> dict:
     if file_format != CHECKPOINT_FORMAT:
         wrong = f"has format {file_format}, and this file reads format {CHECKPOINT_FORMAT}"
         sys.exit(f"--resume {run_dir} {wrong}; use the copy of {script} in that folder")
-    if "optimizer" not in saved and "optimizers" not in saved:  # a copy of best.pt
+    if "optimizer" not in saved and "optimizers" not in saved:  # best.pt has none
         sys.exit(f"--resume {run_dir}: {path} holds weights alone; use the run's own checkpoint")
     config = Path(run_dir, "config.json")
     try:
@@ -639,9 +643,10 @@ def check_resume(args: Args, saved: dict):
         sys.exit(f"{at_step} and has ended; raise --total-timesteps to continue it")
     if args.env_id != saved["env_id"]:
         sys.exit(f"--resume {args.resume}: env_id must stay {saved['env_id']}")
-    saved_n_atoms = saved["args"]["n_atoms"]
-    if args.n_atoms != saved_n_atoms:  # C51: the size of the network depends on it
-        sys.exit(f"--resume {args.resume}: n_atoms must stay {saved_n_atoms}")
+    for name in ("n_atoms", "v_min", "v_max"):  # C51: the weights fit these returns alone
+        value = saved["args"][name]
+        if getattr(args, name) != value:
+            sys.exit(f"--resume {args.resume}: {name} must stay {value}")
     if args.save_replay and Path(args.resume, "replay.pt").exists():
         return  # the replay buffer does not start empty
     steps_left = args.total_timesteps - saved["global_step"]
@@ -685,7 +690,7 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         sys.exit(f"--env-id {args.env_id}: {error} ({examples})")
     except (ImportError, ValueError) as error:
         sys.exit(f"--env-id {args.env_id}: {error}")
-    # make_envs() has already reset envs. This wrapper's counters start at 0 without another reset
+    # make_envs() has reset envs already. This wrapper needs no reset: its counters start at 0
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs
 
@@ -702,9 +707,9 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
             sys.exit(f"--track cannot log in to Weights & Biases: {error!r}. {way_out}")
     name = f"{args.env_id}__{args.exp_name}__{args.seed}"
     name = name.replace("/", "-").replace(":", "-")
-    second = int(time.time())
+    timestamp = int(time.time())
     while True:
-        run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, f"{name}__{second}")
+        run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, f"{name}__{timestamp}")
         try:
             run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
             break
@@ -712,7 +717,7 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
             if not os.path.isdir(run_dir):
                 wrong = f"--runs-dir {args.runs_dir}: {error}"
                 sys.exit(f"{wrong}. Choose a folder that can be written")
-        second += 1  # another run with these flags has started in this second
+        timestamp += 1  # another run with these flags has started in this second
     script = run_dir / Path(__file__).name
     if script.resolve() != Path(__file__).resolve():  # equal if the run folder's copy is running
         try:
@@ -862,7 +867,7 @@ def train(args: Args, signals=()) -> dict:
     envs, obs = open_envs(args, env_seed, global_step)
     agent = Agent(envs.single_action_space, args, precision)
     agent = agent.to(device, memory_format=torch.channels_last)
-    optimizer = make_optimizer(agent, args)  # C51:
+    optimizer = make_optimizer(agent, args)  # C51: another epsilon
     target_agent = copy.deepcopy(agent)
     replay = Replay(args.buffer_size // args.num_envs, args.num_envs)
     if args.resume:
@@ -966,7 +971,7 @@ def train(args: Args, signals=()) -> dict:
             eval_returns = evaluate(agent, *envs_and_obs, signals)
         interrupted = bool(signals)
         if evaluates and interrupted:
-            global_step = first_step  # a resumed run repeats this iteration, then evaluates
+            global_step = first_step  # a resumed run repeats this iteration, from these weights
             evaluates = finished = False
         elif evaluates:
             writer.add_scalar("eval/episodic_return", eval_returns.mean(), global_step)
@@ -1012,13 +1017,15 @@ def check_flags(words: list[str]):
         "torch-deterministic": "leave it out: on a CPU a seed fixes the run",
     }
     problems = []
-    for word, next_word in zip(words, [*words[1:], "--"]):
+    next_words = [*words[1:], "--"]  # no value follows the last word
+    for word, next_word in zip(words, next_words):
         if not word.startswith("--"):
             continue
         flag, _, value = word.partition("=")
         if not value and not next_word.startswith("-"):
             value = next_word
-        name = flag.replace("_", "-").removeprefix("--").removeprefix("no-")
+        flag = flag.replace("_", "-")
+        name = flag.removeprefix("--").removeprefix("no-")
         if name == "cuda":
             wants_cpu = flag == "--no-cuda" or value.lower() in ("false", "0")
             device = "cpu" if wants_cpu else "cuda"

@@ -72,7 +72,7 @@ class Args:
         "BreakoutNoFrameskip-v4"  # sticky actions as in the id; a frame skip of 1 becomes 4
     )
     num_envs: int = 8  # parallel environments
-    total_timesteps: int = 10_000_000  # steps of all environments, without scripted ones
+    total_timesteps: int = 10_000_000  # steps of all environments, but for those of FireOnLifeLoss
     learning_rate: float = 1e-4  # of Adam
     buffer_size: int = 1_000_000  # steps in the replay buffer, one frame of 7,056 bytes each
     gamma: float = 0.99  # discount factor
@@ -98,14 +98,15 @@ class Args:
         if not is_text or len(name.encode()) > 150:
             wrong = f"--exp-name {name[:150]!r} must be printable, 1 to 150 bytes in UTF-8"
             raise ValueError(f"{wrong}; without it, the file's name is used")
-        largest = {"num_envs": 65_536, "eval_episodes": 65_536, "torch_threads": 1024}
+        largest = {"num_envs": 10_000, "eval_episodes": 10_000, "torch_threads": 1024}
         fractions = ("gamma", "tau", "start_e", "end_e", "eval_e", "exploration_fraction")
+        # A flag may be 0 where its default is; these may be 0 whatever their defaults are
         may_be_zero = ("seed", "torch_threads", "eval_frequency", "keep_checkpoints", *fractions)
         for name, value in asdict(self).items():
             flag = f"--{name.replace('_', '-')} {value}"
             if type(value) not in (int, float):  # text and switches
                 continue
-            zero_is_allowed = name in may_be_zero or getattr(Args, name) == 0  # the default is 0
+            zero_is_allowed = name in may_be_zero or getattr(Args, name) == 0
             if value == 0 and zero_is_allowed:
                 continue
             least = "at least 0" if zero_is_allowed else "above 0"
@@ -116,17 +117,17 @@ class Args:
             if name in fractions and value > 1:
                 raise ValueError(f"{flag} must be at most 1")
         buffer_size = f"--buffer-size {self.buffer_size}"
-        # The buffer stores rows, each with a step of every environment. Of 8 rows Replay.sample() can
-        # use at least one. It cannot use the 3 oldest (their earlier frames are overwritten), the
-        # newest (its next frame is missing) and 3 steps of a script, see FireOnLifeLoss.
-        if self.buffer_size < 8 * self.num_envs:
-            least = f"{8 * self.num_envs} (8 x --num-envs {self.num_envs})"
+        # Replay stores rows, each with a step of every environment. sample() cannot use the 3 oldest
+        # (their earlier frames are overwritten), the newest (its next frame is missing), the last of a
+        # loaded buffer and 3 steps of a script for each life that has just been lost (FireOnLifeLoss).
+        if self.buffer_size < 16 * self.num_envs:
+            least = f"{16 * self.num_envs} (16 x --num-envs {self.num_envs})"
             raise ValueError(f"{buffer_size} must be at least {least}")
         if self.buffer_size * 84 * 84 > 2**33:  # probably a typing error
             most = f"use at most {2**33 // 84**2}"
             raise ValueError(f"{buffer_size} needs more than 8 GiB of memory; {most}")
         learning_starts = f"--learning-starts {self.learning_starts}"
-        # Of the first 4 rows it can use one: the script begins the first game with 2 steps, and the
+        # Of the first 4 rows sample() can use one: the script begins the first game with 2 steps, and the
         # newest row lacks its next frame.
         if self.learning_starts < 4 * self.num_envs:
             least = f"{4 * self.num_envs} (4 x --num-envs {self.num_envs})"
@@ -462,8 +463,8 @@ def crossed(first_step: int, step: int, every: int) -> int:
 def next_log_step(step: int, eval_frequency: int, longest: int) -> int:
     """First step after `step` that ends an iteration of train(); eval_frequency is above 0.
 
-    Scalars are logged and evaluations made only there. So the time between two evaluations is
-    divided into equal intervals of at most `longest` steps. With evaluations every 5000 steps and
+    Scalars are logged and evaluations made only there. So the steps between two evaluations are
+    divided into equal intervals of at most `longest`. With evaluations every 5000 steps and
     2000 as the longest, iterations end at 1667, 3334, 5000, ...
     """
     intervals = math.ceil(eval_frequency / longest)  # between two evaluations
@@ -473,7 +474,7 @@ def next_log_step(step: int, eval_frequency: int, longest: int) -> int:
 
 
 def check_finite(agent: Agent, scalars: dict, global_step, saved_step, run_dir):
-    """Exit if a loss or a weight is NaN or infinite. Images and rewards, integers, never are."""
+    """Exit if a loss or a weight is NaN or infinite. Images and rewards are integers."""
     sums = [weight.detach().sum() for weight in agent.parameters()]  # NaN if an element is NaN
     numbers = {
         "losses": torch.tensor(list(scalars.values())),
@@ -538,7 +539,7 @@ def save_checkpoint(args: Args, run_dir: Path, content: dict):
     names = [path.stem.removeprefix("checkpoint-") for path in run_dir.glob("checkpoint-*.pt")]
     steps = [int(name) for name in names if name.isdecimal()]  # other names are the user's
     # A run that was resumed at an earlier step has files of later steps: they are removed first
-    steps.sort(key=lambda step: (step <= global_step, step))
+    steps.sort(key=lambda step: (step <= global_step, step))  # False is first
     for step in steps[: -args.keep_checkpoints]:
         Path(run_dir, f"checkpoint-{step}.pt").unlink(missing_ok=True)
 
@@ -576,7 +577,7 @@ def load_checkpoint(run_dir: str) -> dict:
     if file_format != CHECKPOINT_FORMAT:
         wrong = f"has format {file_format}, and this file reads format {CHECKPOINT_FORMAT}"
         sys.exit(f"--resume {run_dir} {wrong}; use the copy of {script} in that folder")
-    if "optimizer" not in saved and "optimizers" not in saved:  # a copy of best.pt
+    if "optimizer" not in saved and "optimizers" not in saved:  # best.pt has none
         sys.exit(f"--resume {run_dir}: {path} holds weights alone; use the run's own checkpoint")
     config = Path(run_dir, "config.json")
     try:
@@ -650,7 +651,7 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         sys.exit(f"--env-id {args.env_id}: {error} ({examples})")
     except (ImportError, ValueError) as error:
         sys.exit(f"--env-id {args.env_id}: {error}")
-    # make_envs() has already reset envs. This wrapper's counters start at 0 without another reset
+    # make_envs() has reset envs already. This wrapper needs no reset: its counters start at 0
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs
 
@@ -667,9 +668,9 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
             sys.exit(f"--track cannot log in to Weights & Biases: {error!r}. {way_out}")
     name = f"{args.env_id}__{args.exp_name}__{args.seed}"
     name = name.replace("/", "-").replace(":", "-")
-    second = int(time.time())
+    timestamp = int(time.time())
     while True:
-        run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, f"{name}__{second}")
+        run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, f"{name}__{timestamp}")
         try:
             run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
             break
@@ -677,7 +678,7 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
             if not os.path.isdir(run_dir):
                 wrong = f"--runs-dir {args.runs_dir}: {error}"
                 sys.exit(f"{wrong}. Choose a folder that can be written")
-        second += 1  # another run with these flags has started in this second
+        timestamp += 1  # another run with these flags has started in this second
     script = run_dir / Path(__file__).name
     if script.resolve() != Path(__file__).resolve():  # equal if the run folder's copy is running
         try:
@@ -931,7 +932,7 @@ def train(args: Args, signals=()) -> dict:
             eval_returns = evaluate(agent, *envs_and_obs, signals)
         interrupted = bool(signals)
         if evaluates and interrupted:
-            global_step = first_step  # a resumed run repeats this iteration, then evaluates
+            global_step = first_step  # a resumed run repeats this iteration, from these weights
             evaluates = finished = False
         elif evaluates:
             writer.add_scalar("eval/episodic_return", eval_returns.mean(), global_step)
@@ -977,13 +978,15 @@ def check_flags(words: list[str]):
         "torch-deterministic": "leave it out: on a CPU a seed fixes the run",
     }
     problems = []
-    for word, next_word in zip(words, [*words[1:], "--"]):
+    next_words = [*words[1:], "--"]  # no value follows the last word
+    for word, next_word in zip(words, next_words):
         if not word.startswith("--"):
             continue
         flag, _, value = word.partition("=")
         if not value and not next_word.startswith("-"):
             value = next_word
-        name = flag.replace("_", "-").removeprefix("--").removeprefix("no-")
+        flag = flag.replace("_", "-")
+        name = flag.removeprefix("--").removeprefix("no-")
         if name == "cuda":
             wants_cpu = flag == "--no-cuda" or value.lower() in ("false", "0")
             device = "cpu" if wants_cpu else "cuda"

@@ -5,8 +5,8 @@
 LSTM: Hochreiter and Schmidhuber 1997, Neural Computation 9:1735. Its state is zero at the start of
 every episode, and carried from one rollout to the next. The update replays each rollout from the
 state with which it began; a minibatch holds the rollouts of whole environments.
-The file is ppo_continuous.py apart from the lines tagged LSTM, and shares its deviations from PPO's
-paper. In addition:
+The file is ppo_continuous.py apart from the lines tagged LSTM, and shares the deviations from PPO's
+paper that are listed there. In addition:
 1. Gradients end at the first step of a rollout. With larger --num-steps they reach further back.
 2. The state with which a rollout begins is not recomputed when the weights change.
 3. The LSTM starts with forget gates that remember for 1 to --num-steps steps.
@@ -107,15 +107,16 @@ class Args:
         if not is_text or len(name.encode()) > 150:
             wrong = f"--exp-name {name[:150]!r} must be printable, 1 to 150 bytes in UTF-8"
             raise ValueError(f"{wrong}; without it, the file's name is used")
-        largest = {"num_envs": 65_536, "eval_episodes": 65_536, "torch_threads": 1024}
+        largest = {"num_envs": 10_000, "eval_episodes": 10_000, "torch_threads": 1024}
         fractions = ("gamma", "gae_lambda")
+        # A flag may be 0 where its default is; these may be 0 whatever their defaults are
         may_be_zero = ("seed", "eval_frequency", "keep_checkpoints")
         may_be_zero += ("ent_coef", "vf_coef", *fractions)
         for name, value in asdict(self).items():
             flag = f"--{name.replace('_', '-')} {value}"
             if type(value) not in (int, float):  # text and switches
                 continue
-            zero_is_allowed = name in may_be_zero or getattr(Args, name) == 0  # the default is 0
+            zero_is_allowed = name in may_be_zero or getattr(Args, name) == 0
             if value == 0 and zero_is_allowed:
                 continue
             least = "at least 0" if zero_is_allowed else "above 0"
@@ -269,7 +270,7 @@ class Agent(nn.Module):
         self.actor_logstd = nn.Parameter(logstd)
         self.obs_rms = RunningMeanStd(obs_dim)
         self.return_rms = RunningMeanStd()
-        # In float32, as MPS has no float64. The exact bounds are those of the action space
+        # For checkpoints. In float32, as MPS has no float64; action_space has the exact bounds
         self.register_buffer("action_low", torch.from_numpy(action_space.low).float())
         self.register_buffer("action_high", torch.from_numpy(action_space.high).float())
 
@@ -291,21 +292,21 @@ class Agent(nn.Module):
         std = (self.obs_rms.var + 1e-8).sqrt()
         return ((obs - self.obs_rms.mean) / std).clamp(-10, 10)
 
-    def run_lstm(self, x, state, start):  # LSTM: from one step to the next
+    def run_lstm(self, x, state, start):  # LSTM: over T steps
         """x (T, n, obs_dim) -> outputs (T, n, lstm_size), and the state after the last step.
 
         A state (2, n, lstm_size) is the output and the cell of the step before. Where start (T, n)
         is 1, at the first step of an episode, zeros replace it; elsewhere start is 0. The outputs are
         what get_action() and get_value() take as their x.
         """
-        # LSTM: one call for all steps up to the next at which any environment starts an episode, so
-        # that start is 0 within a call. A call for each step would take several times as long.
+        # LSTM: a call for each stretch of steps in which no environment starts an episode but at the
+        # first step, where the state is set to 0. A call for each step would take several times as long.
         first_steps = start.any(1).nonzero().flatten().tolist()
         begins = sorted({0, *first_steps})
         ends = [*begins[1:], len(x)]
         outputs = []
         for begin, end in zip(begins, ends):
-            hidden, cell = state * (1 - start[begin, :, None])
+            hidden, cell = state * (1 - start[begin, :, None])  # (2, n, lstm_size) * (n, 1)
             previous = (hidden[None], cell[None])  # (1, n, lstm_size): one layer
             output, state = self.lstm(x[begin:end], previous)
             state = torch.cat(state)  # (2, n, lstm_size)
@@ -365,7 +366,7 @@ def ppo_loss(  # LSTM: a minibatch holds the rollout of n environments
     target,
     old_value,
 ):
-    """Loss of a minibatch of tensors (T, n, ...), and its metrics by name."""
+    """Loss of a minibatch of tensors (T, n, ...), its state (2, n, ...), and its metrics by name."""
     x, _ = agent.run_lstm(x, state, start)  # LSTM: with the weights of this update
     _, logprob, entropy = agent.get_action(x, action)
     value = agent.get_value(x)
@@ -508,7 +509,7 @@ def save_checkpoint(args: Args, run_dir: Path, content: dict):
     names = [path.stem.removeprefix("checkpoint-") for path in run_dir.glob("checkpoint-*.pt")]
     steps = [int(name) for name in names if name.isdecimal()]  # other names are the user's
     # A run that was resumed at an earlier step has files of later steps: they are removed first
-    steps.sort(key=lambda step: (step <= global_step, step))
+    steps.sort(key=lambda step: (step <= global_step, step))  # False is first
     for step in steps[: -args.keep_checkpoints]:
         Path(run_dir, f"checkpoint-{step}.pt").unlink(missing_ok=True)
 
@@ -546,7 +547,7 @@ def load_checkpoint(run_dir: str) -> dict:
     if file_format != CHECKPOINT_FORMAT:
         wrong = f"has format {file_format}, and this file reads format {CHECKPOINT_FORMAT}"
         sys.exit(f"--resume {run_dir} {wrong}; use the copy of {script} in that folder")
-    if "optimizer" not in saved and "optimizers" not in saved:  # a copy of best.pt
+    if "optimizer" not in saved and "optimizers" not in saved:  # best.pt has none
         sys.exit(f"--resume {run_dir}: {path} holds weights alone; use the run's own checkpoint")
     config = Path(run_dir, "config.json")
     try:
@@ -654,8 +655,8 @@ def check_env(args: Args, seed: int):
             steps += 1
     except Exception as error:
         source = traceback.extract_tb(error.__traceback__)[-1].filename  # of the line that failed
-        if source != __file__ and "gymnasium" not in source:  # the environment's own error
-            raise
+        if source != __file__ and "gymnasium" not in Path(source).parts:
+            raise  # the environment's own error
         rules = "reset(seed, options) must return (obs, info), and step(action) must return"
         results = "(obs, reward, bool terminated, bool truncated, info)"
         raise ValueError(f"its first episode fails: {error!r}. {rules} {results}") from error
@@ -753,7 +754,7 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     if sizes != eval_sizes:
         wrong = f"training has observations and actions of sizes {sizes}, evaluations {eval_sizes}"
         sys.exit(f"--env-id {args.env_id}: {wrong}; each environment must have the same spaces")
-    # make_envs() has already reset envs. This wrapper's counters start at 0 without another reset
+    # make_envs() has reset envs already. This wrapper needs no reset: its counters start at 0
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs, eval_backend
 
@@ -770,9 +771,9 @@ def open_run(args: Args, device: str, global_step: int):
             sys.exit(f"--track cannot log in to Weights & Biases: {error!r}. {way_out}")
     name = f"{args.env_id}__{args.exp_name}__{args.seed}"
     name = name.replace("/", "-").replace(":", "-")
-    second = int(time.time())
+    timestamp = int(time.time())
     while True:
-        run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, f"{name}__{second}")
+        run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, f"{name}__{timestamp}")
         try:
             run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
             break
@@ -780,7 +781,7 @@ def open_run(args: Args, device: str, global_step: int):
             if not os.path.isdir(run_dir):
                 wrong = f"--runs-dir {args.runs_dir}: {error}"
                 sys.exit(f"{wrong}. Choose a folder that can be written")
-        second += 1  # another run with these flags has started in this second
+        timestamp += 1  # another run with these flags has started in this second
     script = run_dir / Path(__file__).name
     if script.resolve() != Path(__file__).resolve():  # equal if the run folder's copy is running
         try:
@@ -961,7 +962,7 @@ def train(args: Args, signals=()) -> dict:
 
         # Rollout
         first_lstm_state = lstm_state  # LSTM: the update replays the rollout from it
-        starts[0] = starts[-1]  # LSTM: as the rollout before ended; all 1 in the first one
+        starts[0] = starts[-1]  # LSTM: from the rollout before; all 1 in the first rollout
         for t in range(args.num_steps):
             obs[t] = torch.from_numpy(next_obs)
             with torch.inference_mode():
@@ -969,7 +970,7 @@ def train(args: Args, signals=()) -> dict:
                 x, lstm_state = agent.run_lstm(x[None], lstm_state, starts[t, None])  # LSTM: T = 1
                 actions[t], logprobs[t], _ = policy(x[0])
             valid = ~done  # the step after the end of an episode only resets
-            starts[t + 1] = torch.from_numpy(~valid)  # LSTM: a reset's next_obs is a first one
+            starts[t + 1] = torch.from_numpy(~valid)  # LSTM: an autoreset step begins an episode
             action = agent.to_env(actions[t])
             next_obs, reward, terminated, truncated, info = envs.step(action)
             next_obs = flatten(next_obs)
@@ -986,7 +987,7 @@ def train(args: Args, signals=()) -> dict:
             global_step += int(valid.sum())
         obs[-1] = torch.from_numpy(next_obs)
 
-        # Advantages. b_rewards and its like are the rollout's arrays on the device, still (T, N)
+        # Advantages. b_rewards and its like are the rollout's arrays on the device, (T, N)
         b_valid = torch.from_numpy(valids).to(device)
         b_rewards = torch.from_numpy(rewards).to(device)
         if args.norm_reward:
@@ -1010,7 +1011,7 @@ def train(args: Args, signals=()) -> dict:
             "valid": b_valid,
             "action": actions,
             "old_logprob": logprobs,
-            "advantage": advantages.clone(),  # LSTM: the next CUDA graph overwrites them
+            "advantage": advantages.clone(),  # LSTM: made by gae, which the next CUDA graph overwrites
             "target": targets,
             "old_value": values[:-1],
         }
@@ -1046,10 +1047,10 @@ def train(args: Args, signals=()) -> dict:
             eval_seed = env_seed + 2**30
             envs_and_obs = make_envs(args, eval_backend, args.eval_episodes, eval_seed, video_dir)
             eval_returns = evaluate(agent, *envs_and_obs, signals)
-            del envs_and_obs  # freed later, old MuJoCo renderers would blacken the next videos
+            del envs_and_obs  # if not freed now, old MuJoCo renderers would blacken the next videos
         interrupted = bool(signals)
         if evaluates and interrupted:
-            global_step = first_step  # a resumed run repeats this iteration, then evaluates
+            global_step = first_step  # a resumed run repeats this iteration, from these weights
             evaluates = finished = False
         elif evaluates:
             writer.add_scalar("eval/episodic_return", eval_returns.mean(), global_step)
@@ -1088,13 +1089,15 @@ def check_flags(words: list[str]):
         "torch-deterministic": "leave it out: on a CPU a seed fixes the run",
     }
     problems = []
-    for word, next_word in zip(words, [*words[1:], "--"]):
+    next_words = [*words[1:], "--"]  # no value follows the last word
+    for word, next_word in zip(words, next_words):
         if not word.startswith("--"):
             continue
         flag, _, value = word.partition("=")
         if not value and not next_word.startswith("-"):
             value = next_word
-        name = flag.replace("_", "-").removeprefix("--").removeprefix("no-")
+        flag = flag.replace("_", "-")
+        name = flag.removeprefix("--").removeprefix("no-")
         if name == "cuda":
             wants_cpu = flag == "--no-cuda" or value.lower() in ("false", "0")
             device = "cpu" if wants_cpu else "cuda"

@@ -65,7 +65,7 @@ class Args:
         "BreakoutNoFrameskip-v4"  # sticky actions as in the id; a frame skip of 1 becomes 4
     )
     num_envs: int = 8  # parallel environments
-    total_timesteps: int = 10_000_000  # steps of all environments, without scripted ones
+    total_timesteps: int = 10_000_000  # steps of all environments, but for those of FireOnLifeLoss
     learning_rate: float = 2.5e-4  # of RAdam
     anneal_lr: bool = True  # anneal the learning rate linearly to zero over --total-timesteps
     num_steps: int = 128  # steps of each environment in a rollout
@@ -88,14 +88,15 @@ class Args:
         if not is_text or len(name.encode()) > 150:
             wrong = f"--exp-name {name[:150]!r} must be printable, 1 to 150 bytes in UTF-8"
             raise ValueError(f"{wrong}; without it, the file's name is used")
-        largest = {"num_envs": 65_536, "eval_episodes": 65_536, "torch_threads": 1024}
+        largest = {"num_envs": 10_000, "eval_episodes": 10_000, "torch_threads": 1024}
         fractions = ("gamma", "q_lambda", "start_e", "end_e", "eval_e", "exploration_fraction")
+        # A flag may be 0 where its default is; these may be 0 whatever their defaults are
         may_be_zero = ("seed", "torch_threads", "eval_frequency", "keep_checkpoints", *fractions)
         for name, value in asdict(self).items():
             flag = f"--{name.replace('_', '-')} {value}"
             if type(value) not in (int, float):  # text and switches
                 continue
-            zero_is_allowed = name in may_be_zero or getattr(Args, name) == 0  # the default is 0
+            zero_is_allowed = name in may_be_zero or getattr(Args, name) == 0
             if value == 0 and zero_is_allowed:
                 continue
             least = "at least 0" if zero_is_allowed else "above 0"
@@ -247,7 +248,7 @@ class Agent(nn.Module):
         self.num_actions = int(action_space.n)
         self.bfloat16 = precision == "bfloat16"
         # A single group is layer normalisation over channels and pixels, with a scale per channel.
-        # nn.LayerNorm([32, 20, 20]) would leave channels_last: an update takes about 20 % more time
+        # nn.LayerNorm([32, 20, 20]) would undo channels_last: an update takes about 20 % more time
         self.network = nn.Sequential(
             layer_init(nn.Conv2d(4, 32, 8, stride=4)),
             nn.GroupNorm(1, 32),
@@ -346,7 +347,7 @@ def epsilon_at(step: int, args: Args) -> float:
 
 
 def check_finite(agent: Agent, scalars: dict, global_step, saved_step, run_dir):
-    """Exit if a loss or a weight is NaN or infinite. Images and rewards, integers, never are."""
+    """Exit if a loss or a weight is NaN or infinite. Images and rewards are integers."""
     sums = [weight.detach().sum() for weight in agent.parameters()]  # NaN if an element is NaN
     numbers = {
         "losses": torch.tensor(list(scalars.values())),
@@ -411,7 +412,7 @@ def save_checkpoint(args: Args, run_dir: Path, content: dict):
     names = [path.stem.removeprefix("checkpoint-") for path in run_dir.glob("checkpoint-*.pt")]
     steps = [int(name) for name in names if name.isdecimal()]  # other names are the user's
     # A run that was resumed at an earlier step has files of later steps: they are removed first
-    steps.sort(key=lambda step: (step <= global_step, step))
+    steps.sort(key=lambda step: (step <= global_step, step))  # False is first
     for step in steps[: -args.keep_checkpoints]:
         Path(run_dir, f"checkpoint-{step}.pt").unlink(missing_ok=True)
 
@@ -449,7 +450,7 @@ def load_checkpoint(run_dir: str) -> dict:
     if file_format != CHECKPOINT_FORMAT:
         wrong = f"has format {file_format}, and this file reads format {CHECKPOINT_FORMAT}"
         sys.exit(f"--resume {run_dir} {wrong}; use the copy of {script} in that folder")
-    if "optimizer" not in saved and "optimizers" not in saved:  # a copy of best.pt
+    if "optimizer" not in saved and "optimizers" not in saved:  # best.pt has none
         sys.exit(f"--resume {run_dir}: {path} holds weights alone; use the run's own checkpoint")
     config = Path(run_dir, "config.json")
     try:
@@ -492,7 +493,7 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         sys.exit(f"--env-id {args.env_id}: {error} ({examples})")
     except (ImportError, ValueError) as error:
         sys.exit(f"--env-id {args.env_id}: {error}")
-    # make_envs() has already reset envs. This wrapper's counters start at 0 without another reset
+    # make_envs() has reset envs already. This wrapper needs no reset: its counters start at 0
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs
 
@@ -509,9 +510,9 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
             sys.exit(f"--track cannot log in to Weights & Biases: {error!r}. {way_out}")
     name = f"{args.env_id}__{args.exp_name}__{args.seed}"
     name = name.replace("/", "-").replace(":", "-")
-    second = int(time.time())
+    timestamp = int(time.time())
     while True:
-        run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, f"{name}__{second}")
+        run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, f"{name}__{timestamp}")
         try:
             run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
             break
@@ -519,7 +520,7 @@ def open_run(args: Args, device: str, precision: str, global_step: int):
             if not os.path.isdir(run_dir):
                 wrong = f"--runs-dir {args.runs_dir}: {error}"
                 sys.exit(f"{wrong}. Choose a folder that can be written")
-        second += 1  # another run with these flags has started in this second
+        timestamp += 1  # another run with these flags has started in this second
     script = run_dir / Path(__file__).name
     if script.resolve() != Path(__file__).resolve():  # equal if the run folder's copy is running
         try:
@@ -736,7 +737,7 @@ def train(args: Args, signals=()) -> dict:
             global_step += int(valid.sum())
         obs[-1] = torch.from_numpy(next_obs)
 
-        # Targets. b_rewards and its like are the rollout's arrays on the device, still (T, N)
+        # Targets. b_rewards and its like are the rollout's arrays on the device, (T, N)
         b_valid = torch.from_numpy(valids).to(device)
         b_rewards = torch.from_numpy(rewards).to(device)
         b_terminateds = torch.from_numpy(terminateds).to(device)
@@ -786,7 +787,7 @@ def train(args: Args, signals=()) -> dict:
             eval_returns = evaluate(agent, *envs_and_obs, signals)
         interrupted = bool(signals)
         if evaluates and interrupted:
-            global_step = first_step  # a resumed run repeats this iteration, then evaluates
+            global_step = first_step  # a resumed run repeats this iteration, from these weights
             evaluates = finished = False
         elif evaluates:
             writer.add_scalar("eval/episodic_return", eval_returns.mean(), global_step)
@@ -825,13 +826,15 @@ def check_flags(words: list[str]):
         "torch-deterministic": "leave it out: on a CPU a seed fixes the run",
     }
     problems = []
-    for word, next_word in zip(words, [*words[1:], "--"]):
+    next_words = [*words[1:], "--"]  # no value follows the last word
+    for word, next_word in zip(words, next_words):
         if not word.startswith("--"):
             continue
         flag, _, value = word.partition("=")
         if not value and not next_word.startswith("-"):
             value = next_word
-        name = flag.replace("_", "-").removeprefix("--").removeprefix("no-")
+        flag = flag.replace("_", "-")
+        name = flag.removeprefix("--").removeprefix("no-")
         if name == "cuda":
             wants_cpu = flag == "--no-cuda" or value.lower() in ("false", "0")
             device = "cpu" if wants_cpu else "cuda"

@@ -117,9 +117,10 @@ class Args:
         if self.seed + self.num_seeds > 2**32:
             last = f"--seed {self.seed} + --num-seeds {self.num_seeds}"
             raise ValueError(f"{last} must be at most 2**32. Lower --seed")
-        largest = {"num_envs": 65_536, "eval_episodes": 65_536, "torch_threads": 1024}
+        largest = {"num_envs": 10_000, "eval_episodes": 10_000, "torch_threads": 1024}
         largest["num_seeds"] = 1024
         fractions = ("gamma", "gae_lambda")
+        # A flag may be 0 where its default is; these may be 0 whatever their defaults are
         may_be_zero = ("seed", "eval_frequency", "keep_checkpoints")
         may_be_zero += ("ent_coef", "vf_coef", *fractions)
         may_be_zero += ("rpo_alpha", "rpo_alpha_final")  # RPO: 0 is no noise
@@ -127,7 +128,7 @@ class Args:
             flag = f"--{name.replace('_', '-')} {value}"
             if type(value) not in (int, float):  # text and switches
                 continue
-            zero_is_allowed = name in may_be_zero or getattr(Args, name) == 0  # the default is 0
+            zero_is_allowed = name in may_be_zero or getattr(Args, name) == 0
             if value == 0 and zero_is_allowed:
                 continue
             least = "at least 0" if zero_is_allowed else "above 0"
@@ -279,7 +280,7 @@ class Agent(nn.Module):
         self.actor_logstd = nn.Parameter(logstd)
         self.obs_rms = RunningMeanStd(obs_dim)
         self.return_rms = RunningMeanStd()
-        # In float32, as MPS has no float64. The exact bounds are those of the action space
+        # For checkpoints. In float32, as MPS has no float64; action_space has the exact bounds
         self.register_buffer("action_low", torch.from_numpy(action_space.low).float())
         self.register_buffer("action_high", torch.from_numpy(action_space.high).float())
 
@@ -460,7 +461,7 @@ class Adam:
 
 
 def compute_gae(rewards, values, terminateds, dones, gamma, gae_lambda):
-    """Advantages (T, N) of arXiv:1506.02438 eq. 16, from values (T + 1, N) and the rest (T, N)."""
+    """Advantages (T, K, N) of arXiv:1506.02438 eq. 16, from values (T + 1, K, N), the rest (T, K, N)."""
     # values[t + 1] is that of the true next state, also where an episode ends (see make_envs). A
     # terminal state is worth nothing, a truncated one its value. The recursion stops at both.
     next_values = values[1:] * (1 - terminateds)
@@ -630,7 +631,7 @@ def save_checkpoint(args: Args, run_dir: Path, content: dict):
     names = [path.stem.removeprefix("checkpoint-") for path in run_dir.glob("checkpoint-*.pt")]
     steps = [int(name) for name in names if name.isdecimal()]  # other names are the user's
     # A run that was resumed at an earlier step has files of later steps: they are removed first
-    steps.sort(key=lambda step: (step <= global_step, step))
+    steps.sort(key=lambda step: (step <= global_step, step))  # False is first
     for step in steps[: -args.keep_checkpoints]:
         Path(run_dir, f"checkpoint-{step}.pt").unlink(missing_ok=True)
 
@@ -675,7 +676,7 @@ def load_checkpoint(run_dir: str) -> dict:
     if file_format != CHECKPOINT_FORMAT:
         wrong = f"has format {file_format}, and this file reads format {CHECKPOINT_FORMAT}"
         sys.exit(f"--resume {run_dir} {wrong}; use the copy of {script} in that folder")
-    if "optimizer" not in saved and "optimizers" not in saved:  # a copy of best.pt
+    if "optimizer" not in saved and "optimizers" not in saved:  # best.pt has none
         sys.exit(f"--resume {run_dir}: {path} holds weights alone; use the run's own checkpoint")
     config = Path(run_dir, "config.json")
     try:
@@ -783,8 +784,8 @@ def check_env(args: Args, seed: int):
             steps += 1
     except Exception as error:
         source = traceback.extract_tb(error.__traceback__)[-1].filename  # of the line that failed
-        if source != __file__ and "gymnasium" not in source:  # the environment's own error
-            raise
+        if source != __file__ and "gymnasium" not in Path(source).parts:
+            raise  # the environment's own error
         rules = "reset(seed, options) must return (obs, info), and step(action) must return"
         results = "(obs, reward, bool terminated, bool truncated, info)"
         raise ValueError(f"its first episode fails: {error!r}. {rules} {results}") from error
@@ -884,7 +885,7 @@ def open_envs(args: Args, env_seeds: list[int]):
     if sizes != eval_sizes:
         wrong = f"training has observations and actions of sizes {sizes}, evaluations {eval_sizes}"
         sys.exit(f"--env-id {args.env_id}: {wrong}; each environment must have the same spaces")
-    # make_envs() has already reset envs. This wrapper's counters start at 0 without another reset
+    # make_envs() has reset envs already. This wrapper needs no reset: its counters start at 0
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs, eval_backend
 
@@ -901,9 +902,9 @@ def open_run(args: Args, device: str, global_step: int):
             sys.exit(f"--track cannot log in to Weights & Biases: {error!r}. {way_out}")
     name = f"{args.env_id}__{args.exp_name}__{args.seed}"
     name = name.replace("/", "-").replace(":", "-")
-    second = int(time.time())
+    timestamp = int(time.time())
     while True:
-        run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, f"{name}__{second}")
+        run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, f"{name}__{timestamp}")
         try:
             run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
             break
@@ -911,7 +912,7 @@ def open_run(args: Args, device: str, global_step: int):
             if not os.path.isdir(run_dir):
                 wrong = f"--runs-dir {args.runs_dir}: {error}"
                 sys.exit(f"{wrong}. Choose a folder that can be written")
-        second += 1  # another run with these flags has started in this second
+        timestamp += 1  # another run with these flags has started in this second
     script = run_dir / Path(__file__).name
     if script.resolve() != Path(__file__).resolve():  # equal if the run folder's copy is running
         try:
@@ -1022,7 +1023,7 @@ class Run:
     args: Args
     agent: Agent  # statistics are current, weights only after Agents.export_weights()
     generator: torch.Generator
-    env_seed: int  # environment i gets env_seed + i, in evaluations 2**30 more
+    env_seed: int  # of its first environment, which train() changes in a resumed run
     folder: Path
     record: dict  # goes into all files of the folder
     writer: SummaryWriter
@@ -1060,7 +1061,9 @@ def find_runs(args: Args) -> list[tuple[Args, dict]]:
         saved = load_checkpoint(folder)
         seed = saved["args"]["seed"]
         total = args.total_timesteps
-        if total == first_args["total_timesteps"]:  # no new total, which would hold for all
+        if total == first_args["total_timesteps"]:
+            # No new total, which would hold for all. A run with a larger total of its own has not
+            # ended; the comparison below then says that the totals differ
             total = max(total, saved["args"]["total_timesteps"])
         if saved["global_step"] >= total:
             print(f"{folder} has ended and stays as it is", file=sys.stderr)
@@ -1173,7 +1176,7 @@ def end_iteration(
         eval_seed = run.env_seed + 2**30
         envs_and_obs = make_envs(args, eval_backend, args.eval_episodes, eval_seed, video_dir)
         eval_returns = evaluate(run.agent, *envs_and_obs, signals)
-        del envs_and_obs  # freed later, old MuJoCo renderers would blacken the next videos
+        del envs_and_obs  # if not freed now, old MuJoCo renderers would blacken the next videos
     if evaluates and signals:
         run.global_step = run.first_step  # a resumed run repeats this iteration, then evaluates
         evaluates = run.finished = False
@@ -1212,7 +1215,7 @@ def train(args: Args, signals=()) -> dict:
     found = find_runs(args)
     first_args, first_saved = found[0]
     first_step = first_saved.get("global_step", 0)
-    # For environments that draw from it; runs have generators
+    # Of environments that draw from the global generators; the runs have their own
     seed_everything((first_args.seed + first_step) % 2**32)
     env_seeds = []
     for run_args, saved in found:
@@ -1266,8 +1269,8 @@ def train(args: Args, signals=()) -> dict:
             obs[t] = torch.from_numpy(next_obs).view_as(obs[t])
             with torch.inference_mode():
                 x = agents.normalize(obs[t])
-                # An environment might raise an error at a NaN and end all seeds. check_finite()
-                # says which seed it was; a finished one is not checked any more.
+                # A NaN observation would make a NaN action, at which an environment might raise an
+                # error and end all seeds. check_finite() reports it, but for seeds that have finished.
                 x = x.nan_to_num(nan=0, posinf=0, neginf=0)
                 actions[t], logprobs[t], _ = agents.get_action(x)
             valid = ~done  # the step after the end of an episode only resets
@@ -1310,7 +1313,7 @@ def train(args: Args, signals=()) -> dict:
             values = agents.get_value(by_seed(x))
             values = values.view(len(runs), -1, args.num_envs).transpose(0, 1)  # (T + 1, K, N)
             advantages = gae(b_rewards, values, b_terminateds, b_dones, args.gamma, args.gae_lambda)
-            advantages = advantages.clone()  # by_seed() may not copy, and CUDA graphs overwrite
+            advantages = advantages.clone()  # gae's next CUDA graph would overwrite a view of them
         targets = advantages + values[:-1]
 
         # Update: (T, K, N, ...) -> (K, T * N, ...)
@@ -1349,7 +1352,7 @@ def train(args: Args, signals=()) -> dict:
                 mean_return, mean_length = np.mean(episodes[k], axis=0)
                 scalars["charts/episodic_return"] = mean_return
                 scalars["charts/episodic_length"] = mean_length
-            bar.set_description_str(f"seed {run.args.seed} ")
+            bar.set_description_str(f"seed {run.args.seed} ")  # if it evaluates
             end_iteration(run, k, agents, optimizer, scalars, eval_backend, signals)
         interrupted = bool(signals)
         slowest = min(run.global_step for run in runs)
@@ -1359,8 +1362,7 @@ def train(args: Args, signals=()) -> dict:
             bar.postfix = f"return {np.mean(recent_returns):.1f}, SPS {sps:.0f}"
         bar.update(min(slowest, args.total_timesteps) - bar.n)
         all_saved_step = min(run.saved_step for run in runs)
-        slowest_has_saved = all_saved_step > previous_saved_step
-        if bar.disable and slowest_has_saved:  # no terminal: print a line instead
+        if bar.disable and all_saved_step > previous_saved_step:  # no terminal: print a line
             print(f"step {slowest}/{args.total_timesteps}, {bar.postfix}", flush=True)
         bar.set_description_str(f"checkpoint {all_saved_step} ")
         if interrupted:
@@ -1387,13 +1389,15 @@ def check_flags(words: list[str]):
         "torch-deterministic": "leave it out: on a CPU a seed fixes the run",
     }
     problems = []
-    for word, next_word in zip(words, [*words[1:], "--"]):
+    next_words = [*words[1:], "--"]  # no value follows the last word
+    for word, next_word in zip(words, next_words):
         if not word.startswith("--"):
             continue
         flag, _, value = word.partition("=")
         if not value and not next_word.startswith("-"):
             value = next_word
-        name = flag.replace("_", "-").removeprefix("--").removeprefix("no-")
+        flag = flag.replace("_", "-")
+        name = flag.removeprefix("--").removeprefix("no-")
         if name == "cuda":
             wants_cpu = flag == "--no-cuda" or value.lower() in ("false", "0")
             device = "cpu" if wants_cpu else "cuda"

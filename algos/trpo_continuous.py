@@ -115,14 +115,15 @@ class Args:
         if not is_text or len(name.encode()) > 150:
             wrong = f"--exp-name {name[:150]!r} must be printable, 1 to 150 bytes in UTF-8"
             raise ValueError(f"{wrong}; without it, the file's name is used")
-        largest = {"num_envs": 65_536, "eval_episodes": 65_536, "torch_threads": 1024}
+        largest = {"num_envs": 10_000, "eval_episodes": 10_000, "torch_threads": 1024}
         fractions = ("gamma", "gae_lambda")
+        # A flag may be 0 where its default is; these may be 0 whatever their defaults are
         may_be_zero = ("seed", "eval_frequency", "keep_checkpoints", *fractions)
         for name, value in asdict(self).items():
             flag = f"--{name.replace('_', '-')} {value}"
             if type(value) not in (int, float):  # text and switches
                 continue
-            zero_is_allowed = name in may_be_zero or getattr(Args, name) == 0  # the default is 0
+            zero_is_allowed = name in may_be_zero or getattr(Args, name) == 0
             if value == 0 and zero_is_allowed:
                 continue
             least = "at least 0" if zero_is_allowed else "above 0"
@@ -273,7 +274,7 @@ class Agent(nn.Module):
         self.actor_logstd = nn.Parameter(logstd)
         self.obs_rms = RunningMeanStd(obs_dim)
         self.return_rms = RunningMeanStd()
-        # In float32, as MPS has no float64. The exact bounds are those of the action space
+        # For checkpoints. In float32, as MPS has no float64; action_space has the exact bounds
         self.register_buffer("action_low", torch.from_numpy(action_space.low).float())
         self.register_buffer("action_high", torch.from_numpy(action_space.high).float())
 
@@ -557,7 +558,7 @@ def save_checkpoint(args: Args, run_dir: Path, content: dict):
     names = [path.stem.removeprefix("checkpoint-") for path in run_dir.glob("checkpoint-*.pt")]
     steps = [int(name) for name in names if name.isdecimal()]  # other names are the user's
     # A run that was resumed at an earlier step has files of later steps: they are removed first
-    steps.sort(key=lambda step: (step <= global_step, step))
+    steps.sort(key=lambda step: (step <= global_step, step))  # False is first
     for step in steps[: -args.keep_checkpoints]:
         Path(run_dir, f"checkpoint-{step}.pt").unlink(missing_ok=True)
 
@@ -595,7 +596,7 @@ def load_checkpoint(run_dir: str) -> dict:
     if file_format != CHECKPOINT_FORMAT:
         wrong = f"has format {file_format}, and this file reads format {CHECKPOINT_FORMAT}"
         sys.exit(f"--resume {run_dir} {wrong}; use the copy of {script} in that folder")
-    if "optimizer" not in saved and "optimizers" not in saved:  # a copy of best.pt
+    if "optimizer" not in saved and "optimizers" not in saved:  # best.pt has none
         sys.exit(f"--resume {run_dir}: {path} holds weights alone; use the run's own checkpoint")
     config = Path(run_dir, "config.json")
     try:
@@ -701,8 +702,8 @@ def check_env(args: Args, seed: int):
             steps += 1
     except Exception as error:
         source = traceback.extract_tb(error.__traceback__)[-1].filename  # of the line that failed
-        if source != __file__ and "gymnasium" not in source:  # the environment's own error
-            raise
+        if source != __file__ and "gymnasium" not in Path(source).parts:
+            raise  # the environment's own error
         rules = "reset(seed, options) must return (obs, info), and step(action) must return"
         results = "(obs, reward, bool terminated, bool truncated, info)"
         raise ValueError(f"its first episode fails: {error!r}. {rules} {results}") from error
@@ -800,7 +801,7 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     if sizes != eval_sizes:
         wrong = f"training has observations and actions of sizes {sizes}, evaluations {eval_sizes}"
         sys.exit(f"--env-id {args.env_id}: {wrong}; each environment must have the same spaces")
-    # make_envs() has already reset envs. This wrapper's counters start at 0 without another reset
+    # make_envs() has reset envs already. This wrapper needs no reset: its counters start at 0
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs, eval_backend
 
@@ -817,9 +818,9 @@ def open_run(args: Args, device: str, global_step: int):
             sys.exit(f"--track cannot log in to Weights & Biases: {error!r}. {way_out}")
     name = f"{args.env_id}__{args.exp_name}__{args.seed}"
     name = name.replace("/", "-").replace(":", "-")
-    second = int(time.time())
+    timestamp = int(time.time())
     while True:
-        run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, f"{name}__{second}")
+        run_dir = Path(args.resume) if args.resume else Path(args.runs_dir, f"{name}__{timestamp}")
         try:
             run_dir.mkdir(parents=True, exist_ok=bool(args.resume))
             break
@@ -827,7 +828,7 @@ def open_run(args: Args, device: str, global_step: int):
             if not os.path.isdir(run_dir):
                 wrong = f"--runs-dir {args.runs_dir}: {error}"
                 sys.exit(f"{wrong}. Choose a folder that can be written")
-        second += 1  # another run with these flags has started in this second
+        timestamp += 1  # another run with these flags has started in this second
     script = run_dir / Path(__file__).name
     if script.resolve() != Path(__file__).resolve():  # equal if the run folder's copy is running
         try:
@@ -1009,7 +1010,7 @@ def train(args: Args, signals=()) -> dict:
             global_step += int(valid.sum())
         obs[-1] = torch.from_numpy(next_obs)
 
-        # Advantages. b_rewards and its like are the rollout's arrays on the device, still (T, N)
+        # Advantages. b_rewards and its like are the rollout's arrays on the device, (T, N)
         b_valid = torch.from_numpy(valids).to(device)
         b_rewards = torch.from_numpy(rewards).to(device)
         if args.norm_reward:
@@ -1068,10 +1069,10 @@ def train(args: Args, signals=()) -> dict:
             eval_seed = env_seed + 2**30
             envs_and_obs = make_envs(args, eval_backend, args.eval_episodes, eval_seed, video_dir)
             eval_returns = evaluate(agent, *envs_and_obs, signals)
-            del envs_and_obs  # freed later, old MuJoCo renderers would blacken the next videos
+            del envs_and_obs  # if not freed now, old MuJoCo renderers would blacken the next videos
         interrupted = bool(signals)
         if evaluates and interrupted:
-            global_step = first_step  # a resumed run repeats this iteration, then evaluates
+            global_step = first_step  # a resumed run repeats this iteration, from these weights
             evaluates = finished = False
         elif evaluates:
             writer.add_scalar("eval/episodic_return", eval_returns.mean(), global_step)
@@ -1110,13 +1111,15 @@ def check_flags(words: list[str]):
         "torch-deterministic": "leave it out: on a CPU a seed fixes the run",
     }
     problems = []
-    for word, next_word in zip(words, [*words[1:], "--"]):
+    next_words = [*words[1:], "--"]  # no value follows the last word
+    for word, next_word in zip(words, next_words):
         if not word.startswith("--"):
             continue
         flag, _, value = word.partition("=")
         if not value and not next_word.startswith("-"):
             value = next_word
-        name = flag.replace("_", "-").removeprefix("--").removeprefix("no-")
+        flag = flag.replace("_", "-")
+        name = flag.removeprefix("--").removeprefix("no-")
         if name == "cuda":
             wants_cpu = flag == "--no-cuda" or value.lower() in ("false", "0")
             device = "cpu" if wants_cpu else "cuda"

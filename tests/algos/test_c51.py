@@ -164,8 +164,9 @@ def test_bad_atoms(flags, message):
 
 
 @pytest.mark.parametrize("name", C51)
-def test_resume_keeps_the_number_of_atoms(name):
-    """Would break: another number that is refused only as weights that do not fit."""
+def test_resume_keeps_the_atoms(name):
+    """Would break: another number that is refused only as weights that do not fit; returns whose learned probabilities
+    belong to others, silently."""
     algo = load(name)
     args = algo.Args()
     saved = {"global_step": 1, "env_id": args.env_id, "args": asdict(args)}
@@ -173,6 +174,8 @@ def test_resume_keeps_the_number_of_atoms(name):
     algo.check_resume(args, saved)
     with pytest.raises(SystemExit, match=f"n_atoms must stay {args.n_atoms}"):
         algo.check_resume(algo.Args(n_atoms=7), saved)
+    with pytest.raises(SystemExit, match=f"v_max must stay {args.v_max}"):
+        algo.check_resume(algo.Args(v_max=args.v_max + 1), saved)
 
 
 @pytest.mark.parametrize(

@@ -102,12 +102,13 @@ CLEANRL = {  # words on the command line: the advice
     "--cuda False": "--cuda is not a flag of this file; use --device cpu",
     "--cuda=False": "--cuda is not a flag of this file; use --device cpu",
     "--no-cuda": "--no-cuda is not a flag of this file; use --device cpu",
+    "--no_cuda": "--no-cuda is not a flag of this file; use --device cpu",
     "--gym-id Hopper-v5": "--gym-id is not a flag of this file; use --env-id",
-    "--save_model": "--save_model is not a flag of this file; leave it out",
+    "--save_model": "--save-model is not a flag of this file; leave it out",
     "--no-save-model": "--no-save-model is not a flag of this file; leave it out",
     "--hf-entity me": "--hf-entity is not a flag of this file; leave it out",
     "--anneal-lr False": "--anneal-lr takes no value: --anneal-lr or --no-anneal-lr",
-    "--no-norm_adv=1": "--no-norm_adv takes no value: --norm-adv or --no-norm-adv",
+    "--no-norm_adv=1": "--no-norm-adv takes no value: --norm-adv or --no-norm-adv",
 }
 
 

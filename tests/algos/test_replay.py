@@ -85,16 +85,16 @@ def test_full_ring_is_saved_and_loaded(name, tmp_path, monkeypatch):
         add(self, *step)
 
     monkeypatch.setattr(algo.Replay, "add", look)
-    flags = {"save_replay": True, "buffer_size": 20}
-    algo.train(tiny(algo, tmp_path, total_timesteps=60, **flags))
+    flags = {"save_replay": True, "buffer_size": 32}
+    algo.train(tiny(algo, tmp_path, total_timesteps=80, **flags))
     (before,) = made
     rows = len(before.valid)
     newest = (before.count - 1) % rows
-    assert rows == 10 < before.count - 10 and newest != rows - 1
+    assert rows == 16 < before.count - 16 and newest != rows - 1
     assert before.valid[newest].all()
     before.valid[newest] = False  # no next frame
     run = str(run_folder(tmp_path))
-    algo.train(tiny(algo, tmp_path, resume=run, total_timesteps=120, **flags))
+    algo.train(tiny(algo, tmp_path, resume=run, total_timesteps=160, **flags))
     count, copies = started[1]
     assert count == before.count
     for name, array in arrays(before).items():
