@@ -457,7 +457,7 @@ class Adam:
 
 
 def compute_gae(rewards, values, terminateds, dones, gamma, gae_lambda):
-    """Advantages (T, K, N) of arXiv:1506.02438 eq. 16, from values (T + 1, K, N), the rest (T, K, N)."""
+    """Advantages (T, N) of arXiv:1506.02438 eq. 16, from values (T + 1, N) and the rest (T, N)."""
     # values[t + 1] is that of the true next state, also where an episode ends (see make_envs). A
     # terminal state is worth nothing, a truncated one its value. The recursion stops at both.
     next_values = values[1:] * (1 - terminateds)
@@ -1302,6 +1302,7 @@ def train(args: Args, signals=()) -> dict:
             # SeedsLinear takes (K, n, ...), here with n = (T + 1) * N
             values = agents.get_value(by_seed(x))
             values = values.view(len(runs), -1, args.num_envs).transpose(0, 1)  # (T + 1, K, N)
+            # (T, K, N), as compute_gae() takes any number of environments
             advantages = gae(b_rewards, values, b_terminateds, b_dones, args.gamma, args.gae_lambda)
             advantages = advantages.clone()  # gae's next CUDA graph would overwrite a view of them
         targets = advantages + values[:-1]

@@ -86,7 +86,7 @@ def test_full_ring_is_saved_and_loaded(name, tmp_path, monkeypatch):
 
     monkeypatch.setattr(algo.Replay, "add", look)
     flags = {"save_replay": True, "buffer_size": 32}
-    algo.train(tiny(algo, tmp_path, total_timesteps=80, **flags))
+    algo.train(tiny(algo, tmp_path, total_timesteps=76, **flags))
     (before,) = made
     rows = len(before.valid)
     newest = (before.count - 1) % rows
