@@ -3,7 +3,7 @@
 #   defaults   PPO with default flags on the tasks with which they were chosen and on other tasks; PPO with a longer horizon
 #              on LunarLander; RPO on two tasks (the default)
 #   published  PPO of plainrl and of Stable-Baselines3 with the settings that CleanRL published for MuJoCo, 1M steps
-#   swimmer    why PPO scores less on Swimmer than the RL-Zoo's: discount factors, with standardised advantages as a control
+#   swimmer    why PPO scores less on Swimmer than the RL-Zoo's: discount factors, standardised advantages, rollouts of whole episodes
 #   pusher     why Stable-Baselines3 is better on Pusher: value clipping and the simulator, one at a time
 # The last two take less time with --seeds-per-process 5.
 # TASKS="Ant-v5 Reacher-v5" SEEDS=1-3 scripts/continuous.sh trains a part of the runs.
@@ -35,6 +35,7 @@ swimmer() {
   local steps="--total-timesteps ${STEPS:-1000000} $device"
   echo "$run --grid gamma=0.995,0.999,0.9999 -- $steps"
   echo "$run --tag norm-adv --grid gamma=0.995,0.9999 -- $steps --norm-adv"
+  echo "$run --tag long --grid gamma=0.995,0.9999 -- $steps --num-envs 4 --num-steps 1024 --gae-lambda 0.98"
 }
 pusher() {
   local run="--scripts algos/ppo_continuous_seeds.py --env-ids Pusher-v5 $seeds"
