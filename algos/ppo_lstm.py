@@ -735,6 +735,11 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     if sizes != eval_sizes:
         wrong = f"training has observations and actions of sizes {sizes}, evaluations {eval_sizes}"
         sys.exit(f"--env-id {args.env_id}: {wrong}; each environment must have the same spaces")
+    gibibytes = obs.nbytes * args.num_steps / 2**30  # of the observations that a rollout stores
+    if gibibytes > 8:
+        memory = f"{gibibytes:.0f} GiB of observations; at most 8 are allowed"
+        rollout = f"--num-envs {args.num_envs} x --num-steps {args.num_steps}"
+        sys.exit(f"A rollout of {rollout} has {memory}. Lower --num-envs or --num-steps")
     # make_envs() has reset envs already. This wrapper needs no reset: its counters start at 0
     envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     return envs, obs, eval_backend

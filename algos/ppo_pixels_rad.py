@@ -174,6 +174,11 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None):
         other = "gym.wrappers.FlattenObservation there trains on what the environment renders"
         raise ValueError(f"images must be uint8 and {right}, not {space}; {way_out}. {other}")
     is_stack = is_image and len(space.shape) == 3 and space.shape[-1] not in (1, 3)
+    if is_image and not is_stack:
+        bounds = {*space.low.flat, *space.high.flat}
+        if bounds != {0, 255}:
+            way_out = "convert them with gym.wrappers.TransformObservation in WRAPPERS"
+            raise ValueError(f"images must have the bounds 0 and 255, not {space}; {way_out}")
 
     def make_env(index: int):
         records_video = video_dir is not None and index < 3

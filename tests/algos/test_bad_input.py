@@ -13,6 +13,7 @@ import pytest
 import torch
 import toy_envs
 from conftest import (
+    APART,
     CLASSIC,
     CONTINUOUS,
     EVERY,
@@ -24,6 +25,7 @@ from conftest import (
     has,
     load,
     longer,
+    one_of_each,
     read_checkpoint,
     run_folder,
     script,
@@ -387,6 +389,28 @@ def test_environments_that_go_wrong(every, kind, tmp_path, registered):
         entry_point = lambda: toy_envs.WithChoices(make())  # noqa: E731
     env_id = registered("Wrong-v0", entry_point)
     refused(every, tmp_path, "--env-id", *words, env_id=env_id, num_envs=1)
+
+
+MEMORY = [
+    name
+    for name in EVERY
+    if name not in APART and "at most 8 are allowed" in script(name).read_text()
+]
+
+
+@pytest.mark.parametrize("name", one_of_each(MEMORY, "open_envs"))
+def test_a_rollout_that_memory_cannot_hold(name, tmp_path):
+    """Would break: a traceback of PyTorch's allocator, and a run folder without a checkpoint."""
+    algo = load(name)
+    steps = 2**31 - 8  # of each of two environments, whose observations have at least one byte
+    flags = {"num_envs": 2, "num_steps": steps, "total_timesteps": 2 * steps}
+    if has(algo, "num_minibatches"):
+        flags["num_minibatches"] = 2
+    with pytest.raises(
+        (SystemExit, ValueError), match="GiB of .*; at most 8 are allowed.*--num-steps"
+    ):
+        algo.train(tiny(algo, tmp_path, **flags))
+    assert list(tmp_path.iterdir()) == []
 
 
 class MoreChoices(toy_envs.WithChoices):

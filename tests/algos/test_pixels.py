@@ -240,6 +240,11 @@ def test_other_layouts_of_images(name, tmp_path, registered):
         env_id = registered(f"Other{len(gym.registry)}-v0", lambda other=other: Other(*other))
         words = ["uint8", "(frames, height, width)", "WRAPPERS", "TransformObservation"]
         refused(algo, tmp_path, "--env-id", *words, env_id=env_id)
+    for shape in ((38, 38, 1), (84, 84)):  # 8-bit images of 0 and 1
+        env_id = registered(
+            f"Other{len(gym.registry)}-v0", lambda shape=shape: Other(shape, np.uint8, 1)
+        )
+        refused(algo, tmp_path, "--env-id", "bounds 0 and 255", "WRAPPERS", env_id=env_id)
     algo.WRAPPERS = (Bytes,)
     env_id = registered("OtherBytes-v0", lambda: Other(*others[0]))
     envs, obs = open_envs(algo, tiny(algo, tmp_path, env_id=env_id))

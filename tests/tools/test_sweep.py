@@ -15,11 +15,12 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import sweep
 import torch
-from conftest import ALGOS, ROOT, stub_of
+from conftest import ALGOS, ROOT, load, stub_of
 from plainrl_tools import results
 from plainrl_tools.sweeping import clusters, plan
 
@@ -307,9 +308,12 @@ DECLARED = [  # a study and its PARTS, runs
     ("atari published", 72),
     ("atari mistakes", 12),
     ("augmentation", 44),
+    ("augmentation images", 15),
     ("classic", 162),
     ("continuous", 80),
     ("continuous published", 49),
+    ("continuous swimmer", 35),
+    ("continuous pusher", 10),
     ("curiosity", 60),
     ("curiosity causes", 200),
     ("curiosity arm", 80),
@@ -319,6 +323,8 @@ DECLARED = [  # a study and its PARTS, runs
     ("pqn atari", 6),
     ("rpo", 230),
     ("rpo all", 694),
+    ("rpo long", 40),
+    ("rpo schedule", 20),
     ("rpo paper", 60),
     ("rpo first_defaults", 180),
     ("time_to_return", 60),
@@ -369,6 +375,24 @@ def test_steps_of_a_study(tmp_path, study):
     jobs = lines.replace("\\\n", " ").splitlines() or [" ".join(words)]
     wanted = "--total-timesteps 4320", "--total-timesteps 6480"  # a peer on Atari takes longer
     assert [job for job in jobs if job and not any(steps in job for steps in wanted)] == []
+
+
+def test_what_fails_after_the_start_is_a_failed_run(tmp_path, capsys):
+    """Would break: a grid that is refused as a whole because one of its settings ends in NaN."""
+    args = load("ppo").Args()
+
+    def train(args, signals):
+        if folders:
+            Path(args.runs_dir, "run").mkdir()
+        sys.exit("NaN in the losses")
+
+    for folders in (True, False):
+        try:
+            plan.dry_start(Path("x.py"), SimpleNamespace(train=train), args)
+            assert folders
+        except SystemExit as stopped:
+            assert stopped.code == 2 and not folders
+    assert "x.py: NaN in the losses" in capsys.readouterr().err
 
 
 def test_dry_run(folder, capsys):

@@ -118,9 +118,9 @@ def dry_start(script: Path, module, args) -> None:
             with contextlib.redirect_stdout(silence), contextlib.redirect_stderr(silence):
                 module.train(replace(args, runs_dir=folder, **changes), [signal.SIGTERM])
         except SystemExit as end:
-            check(
-                not isinstance(end.code, str), f"{script}: {end.code}{module_advice(args.env_id)}"
-            )
+            # What is found after the run folder was made, such as a NaN, is a failure of this run
+            is_refused = isinstance(end.code, str) and not any(Path(folder).iterdir())
+            check(not is_refused, f"{script}: {end.code}{module_advice(args.env_id)}")
         except Exception:  # an error in the script; the logs of the runs will show its traceback
             pass
 
