@@ -36,6 +36,8 @@ swimmer() {
   echo "$run --grid gamma=0.995,0.999,0.9999 -- $steps"
   echo "$run --tag norm-adv --grid gamma=0.995,0.9999 -- $steps --norm-adv"
   echo "$run --tag long --grid gamma=0.995,0.9999 -- $steps --num-envs 4 --num-steps 1024 --gae-lambda 0.98"
+  echo "$run --tag long-lambda95 -- $steps --num-envs 4 --num-steps 1024"
+  echo "$run --tag lambda98 -- $steps --gae-lambda 0.98"
 }
 pusher() {
   local run="--scripts algos/ppo_continuous_seeds.py --env-ids Pusher-v5 $seeds"

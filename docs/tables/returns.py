@@ -223,6 +223,24 @@ def trpo_results(_) -> str:
     return table(["task", "seeds", "PPO", "TRPO minus PPO", "penalty minus PPO"], rows, 1)
 
 
+def swimmer_returns(_) -> str:
+    """Discount factor by what else differs."""
+    name = "ppo_continuous_seeds"
+    settings = {
+        "": "defaults: rollouts of 32 steps, lambda 0.95",
+        "-norm-adv": "standardised advantages",
+        "-long": "rollouts of 1,024 steps, lambda 0.98",
+    }
+    discounts = {"0.995": "", "0.999": "-gamma=0.999", "0.9999": "-gamma=0.9999"}
+    there = {row["exp_name"] for row in scores_of("swimmer")}
+    rows = []
+    for tag, what in settings.items():
+        names = [f"{name}{tag}{discount}" for discount in discounts.values()]
+        cells = [ours("swimmer", "Swimmer-v5", x) if x in there else "not run" for x in names]
+        rows.append([what, *cells])
+    return table(["settings", *(f"gamma {discount}" for discount in discounts)], rows, 1)
+
+
 def rpo_results(_) -> str:
     tasks = [("Pendulum-v1", "rpo_paper", "-paper"), ("BipedalWalker-v3", "rpo_paper", "-paper")]
     others = (

@@ -312,7 +312,7 @@ DECLARED = [  # a study and its PARTS, runs
     ("classic", 162),
     ("continuous", 80),
     ("continuous published", 49),
-    ("continuous swimmer", 35),
+    ("continuous swimmer", 45),
     ("continuous pusher", 10),
     ("curiosity", 60),
     ("curiosity causes", 200),
