@@ -225,20 +225,22 @@ def trpo_results(_) -> str:
 
 def swimmer_returns(_) -> str:
     """Discount factor by what else differs."""
-    name = "ppo_continuous_seeds"
     settings = {
-        "": "defaults: rollouts of 32 steps, lambda 0.95",
-        "-norm-adv": "standardised advantages",
-        "-long": "rollouts of 1,024 steps, lambda 0.98",
+        "": ("32", "0.95"),
+        "-norm-adv": ("32, standardised advantages", "0.95"),
+        "-lambda98": ("32", "0.98"),
+        "-long-lambda95": ("1,024", "0.95"),
+        "-long": ("1,024", "0.98"),
     }
     discounts = {"0.995": "", "0.999": "-gamma=0.999", "0.9999": "-gamma=0.9999"}
-    there = {row["exp_name"] for row in scores_of("swimmer")}
+    scores = {row["exp_name"] for row in scores_of("swimmer")}
     rows = []
-    for tag, what in settings.items():
-        names = [f"{name}{tag}{discount}" for discount in discounts.values()]
-        cells = [ours("swimmer", "Swimmer-v5", x) if x in there else "not run" for x in names]
-        rows.append([what, *cells])
-    return table(["settings", *(f"gamma {discount}" for discount in discounts)], rows, 1)
+    for tag, words in settings.items():
+        names = [f"ppo_continuous_seeds{tag}{discount}" for discount in discounts.values()]
+        cells = [ours("swimmer", "Swimmer-v5", x) if x in scores else "not run" for x in names]
+        rows.append([*words, *cells])
+    head = ["steps of a rollout", "lambda", *(f"gamma {discount}" for discount in discounts)]
+    return table(head, rows, 2)
 
 
 def rpo_results(_) -> str:
