@@ -2,8 +2,9 @@
 # The runs of docs/rpo.md. By default those of its first table and of its entropy control, 3 to 5 hours on two cores.
 # PARTS="tasks later" trains two parts, PARTS=all all of them in about 23 hours, and SEEDS=1 STEPS=20000 is a test of a few
 # minutes. The entropy control is the part `fixed`: the standard deviation of the action keeps its initial value, at an
-# entropy of 1.42 nats, which is close to RPO's final entropy. Not in `all` are `long`, the paper's 8M steps on two tasks, `schedule`, the
-# notes' walker (both take less time with --seeds-per-process 5), and two older parts: `paper` has PPO and RPO with the paper's settings, `first_defaults` both with the first defaults of these
+# entropy of 1.42 nats, which is close to RPO's final entropy. Not in `all` are `long`,
+# the paper's 8M steps on two tasks, `schedule`, the notes' walker (both take less time with --seeds-per-process 5), and two
+# older parts: `paper` has PPO and RPO with the paper's settings, `first_defaults` both with the first defaults of these
 # files, alphas and distributions.
 set -euo pipefail
 cd "$(dirname "$0")/.."
