@@ -1,4 +1,4 @@
-"""The figures of README, of the PPO page and of the debugging pages, from the CSV files in benchmarks/:
+"""The figures of README, of the PPO and SAC pages and of the debugging pages, from the CSV files in benchmarks/:
 
     python benchmarks/make_figures.py
 

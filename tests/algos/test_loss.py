@@ -1,4 +1,4 @@
-"""The loss and one step of the update against stable-baselines3's PPO on the same tensors, and against numbers."""
+"""The loss and one step of the update against stable-baselines3's PPO on the same tensors, and GAE against numbers."""
 
 import gymnasium as gym
 import numpy as np
