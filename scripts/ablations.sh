@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# PPO on Pendulum-v1 with something changed. PARTS chooses among:
+# PPO with something changed, on Pendulum-v1 unless it says otherwise. PARTS chooses among:
 #   ablations  environments that are reset before each rollout, minibatches without shuffling, and tanh squashing without
 #              the correction of the log-probability (docs/ablations.md). Rollouts of 8 environments x 256 steps have as
 #              many steps as the default 64 x 32, and are longer than an episode. (the default)
+#   resets     a reset before, or in the middle of, each rollout: Pendulum-v1, and BipedalWalker-v3 with rollouts of 32 steps
+#              and with the notes' 4 environments x 2,048 steps (less time with --seeds-per-process 8)
 #   notes      the Pendulum agent of the notes with each combination of its four suspects (docs/broadcast.md)
 #   symptoms   one badly chosen flag at a time: what its log looks like (docs/not-learning.md)
 set -euo pipefail
@@ -25,6 +27,19 @@ ablations() {
   echo "$ppo $run --tag one-batch-40 -- $flags --num-minibatches 1 --update-epochs 40"
   echo "--scripts algos/ppo_squashed.py $run --tag short --grid ent-coef=0,0.01,0.05 -- $flags"
   echo "--scripts '$runs/patched/uncorrected_squash.py' $run --tag short --grid ent-coef=0.01,0.05 -- $flags"
+}
+resets() {
+  local copies="algos/ppo_continuous_seeds.py"
+  for name in reset_rollouts_seeds reset_midway_seeds; do
+    python scripts/plainrl_tools/edits.py "$name" "$runs/patched"
+    copies="$copies '$runs/patched/$name.py'"
+  done
+  local walker="--scripts $copies --env-ids BipedalWalker-v3 --seeds ${SEEDS:-1-5}"
+  local million="--total-timesteps ${STEPS:-1000000} --device ${DEVICE:-auto}"
+  local four="--num-envs 4 --num-steps 2048 --num-minibatches 32 --update-epochs 10 --learning-rate 3e-4 --gamma 0.99"
+  echo "--scripts $copies --env-ids Pendulum-v1 --seeds ${SEEDS:-1-8} -- $flags"
+  echo "$walker -- $million"
+  echo "$walker --tag four -- $million $four --norm-adv --init-std 1"
 }
 notes() {
   python scripts/plainrl_tools/edits.py notes_agent "$runs/patched"

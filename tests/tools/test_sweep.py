@@ -303,6 +303,7 @@ DECLARED = [  # a study and its PARTS, runs
     ("ablations", 96),
     ("ablations symptoms", 33),
     ("ablations notes", 80),
+    ("ablations resets", 54),
     ("pitfalls", 51),
     ("atari", 27),
     ("atari published", 72),
