@@ -1,5 +1,6 @@
 """Helpers shared by the tests: load an algorithm's file, run one as a user would, read what is left."""
 
+import ast
 import functools
 import importlib.util
 import os
@@ -135,6 +136,12 @@ def load(name: str):
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def without_docstring(name: str) -> list[str]:
+    """The lines of a file in algos/ after its docstring."""
+    text = script(name).read_text()
+    return text.splitlines()[ast.parse(text).body[0].end_lineno :]
 
 
 @functools.cache

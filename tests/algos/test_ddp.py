@@ -25,9 +25,9 @@ from conftest import (
     scalars,
     script,
     tiny,
+    without_docstring,
 )
 from plainrl_tools.probing.ranks import in_ranks
-from test_files import without_docstring
 
 NAME = "ppo_continuous_ddp"
 

@@ -28,6 +28,7 @@ from conftest import (
     has,
     load,
     script,
+    without_docstring,
 )
 
 OWN = {"Args", "train", "Replay"}  # what each file has its own of
@@ -147,11 +148,6 @@ def test_runs_when_copied_alone(name, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} <= {f"{name}.py", "runs", "__pycache__"}
 
 
-def without_docstring(name: str) -> list[str]:
-    text = script(name).read_text()
-    return text.splitlines()[ast.parse(text).body[0].end_lineno :]
-
-
 @pytest.mark.parametrize("name", VARIANTS)
 def test_variant_differs_by_its_change_only(name):
     """Would break: a fix made in one file and not in its sibling, a change that no tag explains."""
@@ -168,10 +164,10 @@ def test_variant_differs_by_its_change_only(name):
         assert any(row.tag in line for line in new[start:end]), new[start:end]
 
 
-def phases(train: str) -> dict[str, str]:
+def phases(train: list[str]) -> dict[str, str]:
     """The phases of train() by the comments over them, and its loop's head and end."""
     found, phase = defaultdict(str), "begin"
-    for line in train.splitlines():
+    for line in train:
         if comment := re.match(rf" +# ({PHASES})\b", line):
             phase = comment[1]
         elif re.match("    (for|while) ", line):
@@ -189,15 +185,17 @@ def parts() -> dict[str, dict[str, str]]:
     found = defaultdict(dict)
     for name in EVERY:
         text = script(name).read_text()
+        lines = text.splitlines()
         for node in ast.parse(text).body:
             if isinstance(node, ast.ClassDef | ast.FunctionDef):
-                source = ast.get_source_segment(text, node)
+                source = lines[node.lineno - 1 : node.end_lineno]
                 if isinstance(node, ast.ClassDef):
-                    source = source.replace(ast.get_source_segment(text, node.body[0]), "")
-                found[node.name][name] = source
+                    first = node.body[0]
+                    del source[first.lineno - node.lineno : first.end_lineno - node.lineno + 1]
+                found[node.name][name] = "\n".join(source)
                 if node.name == "train" and name in PARENTS:
-                    for phase, lines in phases(source).items():
-                        found[phase][name] = lines
+                    for phase, part in phases(source).items():
+                        found[phase][name] = part
         found["the command line"][name] = text.rpartition("\nif __name__")[2]
     return found
 
