@@ -3,6 +3,7 @@
 import ast
 import functools
 import gc
+import importlib.machinery
 import importlib.util
 import os
 import re
@@ -25,6 +26,15 @@ sys.dont_write_bytecode = True
 ROOT = Path(__file__).resolve().parents[1]
 ALGOS = ROOT / "algos"
 os.environ["PYTHONPATH"] = str(ROOT / "scripts")  # of this checkout, whatever is installed
+
+
+@functools.lru_cache(maxsize=100)
+def compiled(data: bytes, path: str):
+    return compile(data, path, "exec", dont_inherit=True)
+
+
+# Without __pycache__ each fresh module of a file in algos/ would be compiled again, about 1,500 times
+importlib.machinery.SourceFileLoader.source_to_code = lambda _, data, path: compiled(data, path)
 
 
 def pytest_collection_finish():
