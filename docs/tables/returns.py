@@ -265,6 +265,51 @@ def rpo_results(_) -> str:
     return table(["task", "settings", "seeds", "PPO", "RPO", "RPO minus PPO"], rows, 2)
 
 
+def rpo_schedule(_) -> str:
+    """Constant and falling alpha on the walker."""
+    rpo, ppo = "rpo_continuous_seeds", "ppo_continuous_seeds"
+    names = {
+        "PPO": ppo,
+        "RPO, alpha 0.5": rpo,
+        "RPO, alpha from 0.7 to 0.05": f"{rpo}-schedule",
+        "the same, with the noise in the rollout as well": f"{rpo}-schedule-rollout",
+    }
+    rows = []
+    for words, name in names.items():
+        one = "rpo_schedule", "BipedalWalker-v3"
+        rows.append([words, ours(*one, name), "" if name == ppo else difference(*one, name, ppo)])
+    return table(["", "evaluation", "minus PPO"], rows, 1)
+
+
+def reset_returns(_) -> str:
+    """PPO with and without resets in each rollout, on two tasks."""
+    cases = {
+        ("Pendulum-v1", "64 x 32"): "",
+        ("BipedalWalker-v3", "64 x 32"): "",
+        ("BipedalWalker-v3", "4 x 2,048"): "-four",
+    }
+    files = ("ppo_continuous_seeds", "reset_rollouts_seeds", "reset_midway_seeds")
+    rows = []
+    for (env_id, rollout), tag in cases.items():
+        cells = [ours("resets", env_id, f"{file}{tag}") for file in files]
+        rows.append([env_id, rollout, seeds_of("resets", env_id, files[0]), *cells])
+    head = ["task", "rollout", "seeds", "no resets", "before each rollout", "in its middle"]
+    return table(head, rows, 2)
+
+
+def pusher_returns(_) -> str:
+    """PPO on Pusher with the published settings, one thing changed at a time."""
+    names = {
+        "published settings": ("mujoco_published", "ppo_continuous-published"),
+        "without value clipping": ("pusher", "ppo_continuous_seeds-published-no-clip"),
+        "trained in Gymnasium's simulator": ("pusher", "ppo_continuous_seeds-published-gymnasium"),
+    }
+    rows = []
+    for words, (scores, name) in names.items():
+        rows.append([words, seeds_of(scores, "Pusher-v5", name), ours(scores, "Pusher-v5", name)])
+    return table(["plainrl", "seeds", "evaluation"], rows, 1)
+
+
 def augmentation_results(_) -> str:
     rows = []
     for env_id in ("WalkerWalk-v1", "PendulumSwingup-v1"):
