@@ -4,6 +4,8 @@
 #   published  PPO, A2C and DQN of plainrl and of Stable-Baselines3 with the published settings, 500,000 steps, in
 #              float32; PPO without value clipping, which Stable-Baselines3 defines differently; A2C also with an epsilon
 #              of 1e-8; DQN with replay buffers of 100,000 steps
+#   values     DQN and C51 with their own defaults but replay buffers of 100,000 steps, Breakout and Pong, 500,000 steps;
+#              the runs of PQN beside them are those of scripts/pqn.sh
 #   mistakes   PPO on Pong without a mistake, and with each of three mistakes in a patched copy (docs/atari-leads.md)
 # TASKS=PongNoFrameskip-v4 SEEDS=1-3 PARTS=published scripts/atari.sh trains a part of them. PRECISION=bfloat16 changes
 # the precision of plainrl's published runs.
@@ -30,6 +32,11 @@ published() {
   echo "$gradient $peer --tag a2c-small-eps -- $flags --algo A2C $small"
   echo "$values algos/dqn_atari.py -- $flags $ours $replay"
   echo "$values $peer --tag dqn -- $flags --algo DQN $replay"
+}
+values() {
+  echo "--scripts algos/dqn_atari.py algos/c51_atari.py --seeds ${SEEDS:-1-3} --env-ids" \
+    "${TASKS:-BreakoutNoFrameskip-v4 PongNoFrameskip-v4}" \
+    "-- --total-timesteps ${STEPS:-500000} --torch-threads 1 --device ${DEVICE:-auto} --buffer-size 100000"
 }
 mistakes() {
   local copies=""

@@ -2,7 +2,7 @@
 # The runs of docs/algorithms/pqn.md. PARTS chooses among:
 #   classic   CartPole-v1, 500,000 steps, ten seeds (the default)
 #   epsilon   the same with the final epsilon of CleanRL, 0.05
-#   atari     Breakout and Pong, 1M steps, three seeds
+#   atari     Breakout and Pong, 500,000 steps, three seeds
 # TASKS=PongNoFrameskip-v4 SEEDS=1 PARTS=atari scripts/pqn.sh trains a part of them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,7 +15,7 @@ epsilon() { GRID="--grid end_e=0.05" classic; }
 atari() {
   echo "--scripts algos/pqn_atari.py --seeds ${SEEDS:-1-3}" \
     "--env-ids ${TASKS:-BreakoutNoFrameskip-v4 PongNoFrameskip-v4}" \
-    "-- --total-timesteps ${STEPS:-1000000} --torch-threads 1 --device ${DEVICE:-auto}"
+    "-- --total-timesteps ${STEPS:-500000} --torch-threads 1 --device ${DEVICE:-auto}"
 }
 
 jobs="$(set -e; for part in ${PARTS:-classic}; do "$part"; done)"

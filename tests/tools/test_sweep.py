@@ -308,6 +308,7 @@ DECLARED = [  # a study and its PARTS, runs
     ("atari", 27),
     ("atari published", 72),
     ("atari mistakes", 12),
+    ("atari values", 12),
     ("augmentation", 44),
     ("augmentation images", 15),
     ("classic", 162),
