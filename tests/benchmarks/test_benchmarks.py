@@ -453,3 +453,13 @@ def test_seeds_at_once(tmp_path, monkeypatch):
     rows = results.read_csv(output)
     assert [row.exp_name for row in rows] == ["ppo_continuous", "ppo_continuous_seeds-2"]
     assert all(row.metric == "sps" and row.value > 0 for row in rows)
+
+
+def test_same_actions_in_both_simulators(capsys):
+    """Would break: a state that is set wrongly, which would look like a difference between the simulators."""
+    replay = load_path(ROOT / "benchmarks/studies/continuous/replay.py")
+    replay.compare("Hopper-v5")
+    replay.compare_pusher(0, "as it is")
+    hopper, pusher = capsys.readouterr().out.splitlines()
+    assert float(hopper.split()[-1]) < 1e-9
+    assert float(pusher.split("at most ")[1].split()[0]) < 0.05
