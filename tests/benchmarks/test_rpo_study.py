@@ -32,7 +32,7 @@ def rows_of(scores: dict[str, list[float]]) -> list:
 def trained_by(parts: str, folder, monkeypatch) -> set[str]:
     """The exp_names of these parts of scripts/rpo.sh; nothing is started."""
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(plan, "dry_start", lambda *_: None)  # test_sweep.py starts them
+    monkeypatch.setattr(plan, "dry_start", lambda *_: None)  # test_studies.py starts them
     _, lines = stub_of(f"rpo {parts}", folder, SEEDS="1")
     jobs = sweep.expand(sweep.Options(jobs=Path("list")), [], lines)
     return {job.args["exp_name"] for job in jobs}

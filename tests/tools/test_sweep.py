@@ -2,8 +2,6 @@
 
 Most tests sweep a script that only writes down what happens to it, in a journal shared by all its runs."""
 
-import inspect
-import io
 import json
 import math
 import os
@@ -20,7 +18,7 @@ from types import SimpleNamespace
 import pytest
 import sweep
 import torch
-from conftest import ALGOS, ROOT, load, stub_of
+from conftest import ALGOS, ROOT, load
 from plainrl_tools import results
 from plainrl_tools.sweeping import clusters, plan
 
@@ -297,86 +295,6 @@ def test_missing_ray(folder, capsys, monkeypatch):
     with pytest.raises(SystemExit) as stopped:
         sweep.main(options("fake.py", ray="local"), [])
     assert stopped.value.code == 2 and "pip install -e '.[cluster]'" in capsys.readouterr().err
-
-
-DECLARED = [  # a study and its PARTS, runs
-    ("ablations", 96),
-    ("ablations symptoms", 33),
-    ("ablations notes", 80),
-    ("ablations resets", 54),
-    ("pitfalls", 51),
-    ("atari", 27),
-    ("atari published", 72),
-    ("atari mistakes", 12),
-    ("atari values", 12),
-    ("augmentation", 44),
-    ("augmentation images", 15),
-    ("classic", 162),
-    ("continuous", 80),
-    ("continuous published", 49),
-    ("continuous swimmer", 45),
-    ("continuous pusher", 10),
-    ("curiosity", 60),
-    ("curiosity causes", 200),
-    ("curiosity arm", 80),
-    ("lstm", 100),
-    ("pqn", 10),
-    ("pqn epsilon", 10),
-    ("pqn atari", 6),
-    ("rpo", 230),
-    ("rpo all", 694),
-    ("rpo long", 40),
-    ("rpo schedule", 20),
-    ("rpo paper", 60),
-    ("rpo first_defaults", 180),
-    ("time_to_return", 60),
-    ("time_to_return_atari", 9),
-    ("trust_region", 135),
-    ("tuning", 30),
-]
-
-
-STARTED = set()  # (task, how the file makes it) of all studies
-
-
-@pytest.mark.parametrize(("study", "runs"), DECLARED)
-def test_declared_sweeps(tmp_path, monkeypatch, capsys, study, runs):
-    """Would break: a flag that one of the files does not have, a task that it cannot make; a dry run that starts
-    something. Each task is made once; the flags are parsed, as all their checks are in Args."""
-    (script, *words), lines = stub_of(study, tmp_path)
-    monkeypatch.chdir(ROOT)
-    monkeypatch.syspath_prepend(ROOT)  # for envs:NAME
-    assert script == "scripts/sweep.py"
-    dry_start = plan.dry_start
-
-    def of_what_is_new(script, module, args):
-        make_envs = getattr(module, "make_envs", None)
-        key = args.env_id, make_envs and inspect.getsource(make_envs)
-        small = {"num_envs": 2, "num_steps": 8, "num_minibatches": 2, "total_timesteps": 32}
-        small |= {"buffer_size": 64, "learning_starts": 16, "batch_size": 4}
-        if key not in STARTED:
-            dry_start(
-                script, module, replace(args, **{x: small[x] for x in small if hasattr(args, x)})
-            )
-        STARTED.add(key)
-
-    monkeypatch.setattr(plan, "dry_start", of_what_is_new)
-    monkeypatch.setattr("sys.stdin", io.StringIO(lines))
-    monkeypatch.setattr(sys, "argv", ["sweep.py", *words])
-    assert sweep.main(*plan.read_flags(sweep.Options, "")) == 0
-    starts = capsys.readouterr().out.splitlines()
-    assert len(starts) == runs and all(line.startswith("start ") for line in starts)
-    left = [path.name for path in (tmp_path / "the runs").rglob("*") if path.suffix != ".py"]
-    assert left in ([], ["mistakes"], ["notes"], ["patched"])
-
-
-@pytest.mark.parametrize("study", [*(study for study, _ in DECLARED), "off_policy"])
-def test_steps_of_a_study(tmp_path, study):
-    """Would break: a study that trains for its usual number of steps, hours, though STEPS asks for a short test."""
-    words, lines = stub_of(study, tmp_path, STEPS="4320")
-    jobs = lines.replace("\\\n", " ").splitlines() or [" ".join(words)]
-    wanted = "--total-timesteps 4320", "--total-timesteps 6480"  # a peer on Atari takes longer
-    assert [job for job in jobs if job and not any(steps in job for steps in wanted)] == []
 
 
 def test_what_fails_after_the_start_is_a_failed_run(tmp_path, capsys):
