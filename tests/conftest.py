@@ -30,6 +30,7 @@ os.environ["PYTHONPATH"] = str(ROOT / "scripts")  # of this checkout, whatever i
 
 @functools.lru_cache(maxsize=100)
 def compiled(data: bytes, path: str):
+    """The code of a module; two that are equal and at the same path are compiled once."""
     return compile(data, path, "exec", dont_inherit=True)
 
 
@@ -40,7 +41,6 @@ importlib.machinery.SourceFileLoader.source_to_code = lambda _, data, path: comp
 def pytest_collection_finish():
     """What is imported by now stays for good, so garbage collections need not visit it: that takes 0.2 s each time."""
     importlib.import_module("torch._dynamo")  # the first optimizer would import it
-
     gc.freeze()
 
 
