@@ -648,6 +648,11 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     if not is_box or action_space.dtype.kind != "f":
         way_out = "add a wrapper to WRAPPERS whose actions are a Box of at least one real number"
         sys.exit(f"--env-id {args.env_id}: {action_space} actions; {way_out}")
+    largest_action = np.abs([action_space.low, action_space.high]).max()
+    if 10 < largest_action < 1e15:  # Box: the policy would explore a small part of them
+        wrong = f"actions reach {largest_action:g}, but begin near 0 (--init-std {args.init_std})"
+        way_out = "add gym.wrappers.RescaleAction to WRAPPERS"
+        print(f"--env-id {args.env_id}: {wrong}; {way_out}", file=sys.stderr)
     _, frames, height, width = obs.shape
     if min(height, width) < 36:  # the convolutions would leave nothing
         wrong = f"{frames} images of {height} x {width}, but the network needs 36 x 36"

@@ -358,9 +358,11 @@ def sample_actions(module, agent):
     useless = f"--stochastic: {module.__file__} already samples its actions, or its Agent has no"
     check(hasattr(agent, "actor") and not always_samples, f"{useless} actor; omit the flag")
 
-    def sample(layer, inputs, logits):
-        action = torch.distributions.Categorical(logits=logits).sample()
-        return torch.nn.functional.one_hot(action, logits.shape[-1])
+    def sample(layer, inputs, output):
+        if hasattr(agent, "actor_logstd"):  # Box actions: the output is their mean
+            return torch.distributions.Normal(output, agent.actor_logstd.exp()).sample()
+        action = torch.distributions.Categorical(logits=output).sample()
+        return torch.nn.functional.one_hot(action, output.shape[-1])
 
     agent.actor.register_forward_hook(sample)
     return agent

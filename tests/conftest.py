@@ -88,7 +88,7 @@ FILES = {
     "ppo_pixels": Row("pixels"),
     "ppo_pixels_rad": Row("pixels", "ppo_pixels", "# RAD:", 25),
     "ppo_pixels_drac": Row("pixels", "ppo_pixels", "# DrAC:", 34),
-    "ppo_pixels_continuous": Row("box-pixels", "ppo_pixels", "# Box:", 49),
+    "ppo_pixels_continuous": Row("box-pixels", "ppo_pixels", "# Box:", 56),
     "dqn_pixels": Row("pixels"),
     "ppo_atari": Row("atari"),
     "a2c_atari": Row("atari"),

@@ -159,6 +159,16 @@ def test_box_actions(monkeypatch, tmp_path):
         assert torch.equal(actions[0], agent.actor(agent.features(torch.from_numpy(obs))))
 
 
+@pytest.mark.parametrize(("bound", "said"), [(100.0, True), (2.0, False)])
+def test_wide_box_actions_are_named(bound, said, monkeypatch, tmp_path, capsys):
+    """Would break: exploration of a small part of the actions, and not a word."""
+    algo = load("ppo_pixels_continuous")
+    wider = functools.partial(gym.wrappers.RescaleAction, min_action=-bound, max_action=bound)
+    monkeypatch.setattr(algo, "WRAPPERS", (wider,))
+    algo.train(tiny(algo, tmp_path))
+    assert said == (f"actions reach {bound:g}, but begin near 0" in capsys.readouterr().err)
+
+
 def test_discrete_actions_are_refused(tmp_path):
     """Would break: a refusal that does not name the file that takes them."""
     for name, other in (

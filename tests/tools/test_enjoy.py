@@ -572,3 +572,17 @@ def test_pixels(name, env_id, tmp_path, capsys, screen):
     if name == "ppo_pixels":
         play(tmp_path, stochastic=True, episodes=8)
         assert len({*re.findall(r"length (\d+)", capsys.readouterr().out)}) > 2
+
+
+def test_stochastic_box_actions_from_images():
+    """Would break: a Gaussian's mean taken for logits, so that an action is all zeros and a one."""
+    module = load(ROOT / "algos/ppo_pixels_continuous.py")
+    args = module.Args(init_std=0.3)
+    agent = module.Agent((4, 84, 84), gym.spaces.Box(-2, 2, (2,)), args, "float32")
+    features = torch.randn(1, 512).expand(5000, 512)
+    mean = agent.actor(features)[0]
+    torch.manual_seed(1)
+    with torch.no_grad():
+        actions = enjoy.sample_actions(module, agent).actor(features)
+    torch.testing.assert_close(actions.mean(0), mean, atol=0.02, rtol=0)
+    torch.testing.assert_close(actions.std(0), torch.full((2,), 0.3), atol=0.02, rtol=0)
