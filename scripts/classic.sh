@@ -8,10 +8,12 @@ seeds=${SEEDS:-21-30} # other seeds than 1 to 12, with which the defaults were c
 few=${SEEDS:-21-25}
 three=${SEEDS:-21-23}
 variant=envs.cartpole_variants
+runs="${RUNS:-runs}"
+python scripts/plainrl_tools/edits.py racing_skip "$runs/patched"
 steps="${STEPS:+--total-timesteps $STEPS}" # without STEPS the default of the file
 first="--num-steps 64 --num-minibatches 2 --update-epochs 10 --activation SiLU --init-std 1 --norm-adv --vf-coef 0.5" # defaults of an older version
 
-python scripts/sweep.py --workers "${WORKERS:-0}" --device "${DEVICE:-auto}" --runs-dir "${RUNS:-runs}" \
+python scripts/sweep.py --workers "${WORKERS:-0}" --device "${DEVICE:-auto}" --runs-dir "$runs" \
   "$@" --jobs - <<JOBS
 --scripts algos/ppo.py --seeds $seeds --env-ids CartPole-v1 -- $steps
 --scripts algos/dqn.py --seeds $seeds --env-ids CartPole-v1 --grid loss=mse,huber -- $steps
@@ -35,4 +37,7 @@ python scripts/sweep.py --workers "${WORKERS:-0}" --device "${DEVICE:-auto}" --r
   --tau 0.01 --target-network-frequency 4 --eval-frequency 25000 --eval-episodes 20
 --scripts algos/ppo_pixels.py --seeds $three --env-ids envs:CartPolePixels-v0 $variant:Skip4-v0 -- --torch-threads 1 $steps
 --scripts algos/dqn_pixels.py --seeds $three --env-ids envs:CartPolePixels-v0 -- --torch-threads 1 $steps
+--scripts algos/ppo_pixels_continuous.py --seeds $three --env-ids CarRacing-v3 \
+  -- --torch-threads 1 --total-timesteps ${STEPS:-200000}
+--scripts '$runs/patched/racing_skip.py' --seeds $three --env-ids CarRacing-v3 -- --torch-threads 1 $steps
 JOBS

@@ -22,7 +22,7 @@ DECLARED = [  # a study and its PARTS, runs
     ("atari values", 12),
     ("augmentation", 44),
     ("augmentation images", 15),
-    ("classic", 162),
+    ("classic", 168),
     ("continuous", 80),
     ("continuous published", 49),
     ("continuous swimmer", 45),
