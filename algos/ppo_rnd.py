@@ -11,8 +11,8 @@ since tasks with rare rewards come with either kind (docs/curiosity.md has two m
 The deviations of ppo_continuous.py apply. Further ones:
 1. Rewards are scaled (paper: clipped to 1). No random policy fills the observation statistics in
    advance: each rollout is added to them before its intrinsic rewards are computed.
-2. The predictor learns from every sample and has the layers of the random network. OpenAI's code
-   learns from a part of the samples, and its predictor has two more layers.
+2. The predictor learns from every sample and has the layers of the random network. OpenAI's
+   has two more layers and can learn from a part of the samples.
 3. Both networks start with larger weights. With few inputs, the predictor would otherwise soon
    fit the random network everywhere, even where it was never trained.
 """

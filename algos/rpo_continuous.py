@@ -7,10 +7,10 @@ for every sample and action dimension, and takes log-probabilities under Normal(
 paper finds that this keeps the policy's entropy high. Rollout and evaluation have no noise.
 The file is ppo_continuous.py apart from the lines tagged RPO, and shares its deviations from PPO.
 With --rpo-alpha 0 both files compute the same numbers, bit for bit. approx_kl includes the noise.
-Three options are not in the paper, and are off by default:
-1. --rpo-alpha-final anneals alpha linearly over the run.
+Three options are off by default:
+1. --rpo-alpha-final anneals alpha linearly over the run. The paper does not.
 2. --rpo-perturb-rollout adds the noise in the rollout as well. Algorithm 1 of the paper does not.
-3. --distribution replaces the Gaussian by a Laplace or a Gumbel distribution.
+3. --distribution replaces the Gaussian by a Laplace or a Gumbel distribution (figure 7 of the paper).
 """
 
 import argparse
