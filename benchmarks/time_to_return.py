@@ -38,6 +38,9 @@ SIDES = {  # exp_name: what the figure calls it, its colour
     "ppo_atari-fast-h200": ("plainrl, compiled, on an H200 and four cores", "#E69F00"),
     "ppo_atari-fast-pong-4m": ("plainrl, fast setting", "#0072B2"),
     "ppo_atari-fast-pong": ("plainrl, the rate falling within 2.5M steps", "#56B4E9"),
+    "c51_atari": ("plainrl's C51", "#E69F00"),
+    "pqn_atari": ("plainrl's PQN", "#CC79A7"),
+    "dqn_atari": ("plainrl's DQN", "#56B4E9"),
     "sb3_atari-ppo-fast": ("Stable-Baselines3, fast setting", "#D55E00"),
     "sb3_atari-ppo-minutes": ("Stable-Baselines3, published settings", "#999999"),
 }
