@@ -136,8 +136,11 @@ def c51_results(_) -> str:
         scored(env_id, "`dqn.py --learning-rate 2.5e-4`", "c51", "dqn-learning-rate=2.5e-4"),
         *reported(env_id, "C51", "C51, "),
     ]
-    for game in ("BreakoutNoFrameskip-v4", "PongNoFrameskip-v4"):
-        rows += reported(game, "C51", "C51, ")
+    game = "BreakoutNoFrameskip-v4"
+    rows.append(scored(game, "`c51_atari.py`, replay of 100,000", "breakout_c51", "c51_atari"))
+    rows.append(scored(game, "`dqn_atari.py`, replay of 100,000", "breakout_dqn", "dqn_atari"))
+    rows += reported(game, "C51", "C51, ")
+    rows += reported("PongNoFrameskip-v4", "C51", "C51, ")
     return table(RESULTS, rows, 3)
 
 
@@ -147,8 +150,11 @@ def pqn_results(_) -> str:
         scored(env_id, "plainrl", "pqn", "pqn"),
         *reported(env_id, "PQN"),
     ]
-    for game in ("BreakoutNoFrameskip-v4", "PongNoFrameskip-v4"):
-        rows += reported(game, "PQN")
+    game, trial = "BreakoutNoFrameskip-v4", "pqn_atari-q-lambda=0.95"
+    rows.append(scored(game, "plainrl", "breakout_pqn", "pqn_atari"))
+    rows.append(scored(game, "plainrl, `--q-lambda 0.95`", "breakout_pqn_lambda", trial))
+    rows += reported(game, "PQN")
+    rows += reported("PongNoFrameskip-v4", "PQN")
     return table(RESULTS, rows, 3)
 
 
