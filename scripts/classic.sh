@@ -37,7 +37,5 @@ python scripts/sweep.py --workers "${WORKERS:-0}" --device "${DEVICE:-auto}" --r
   --tau 0.01 --target-network-frequency 4 --eval-frequency 25000 --eval-episodes 20
 --scripts algos/ppo_pixels.py --seeds $three --env-ids envs:CartPolePixels-v0 $variant:Skip4-v0 -- --torch-threads 1 $steps
 --scripts algos/dqn_pixels.py --seeds $three --env-ids envs:CartPolePixels-v0 -- --torch-threads 1 $steps
---scripts algos/ppo_pixels_continuous.py --seeds $three --env-ids CarRacing-v3 \
-  -- --torch-threads 1 --total-timesteps ${STEPS:-200000}
---scripts '$runs/patched/racing_skip.py' --seeds $three --env-ids CarRacing-v3 -- --torch-threads 1 $steps
+--scripts algos/ppo_pixels_continuous.py '$runs/patched/racing_skip.py' --seeds $three --env-ids CarRacing-v3 -- --torch-threads 1 $steps
 JOBS
