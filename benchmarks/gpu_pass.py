@@ -4,7 +4,7 @@
     python benchmarks/gpu_pass.py --device cpu --steps 5000 --only reinforce   # the same code, small, on a CPU
 
 train      every file of algos/, as a user starts it: it ends, and all that it logs is finite
-agree      the first update from the same rows: the GPU's metrics against the CPU's, compiled against eager
+agree      three updates on the same rows; metrics of the third: the GPU's against the CPU's, compiled against eager
 speed      steps/s, shares of the time, peak memory; nothing runs beside it
 ... peer   stable-baselines3's at the same settings, with its environments in one process and in one each
 resume     a run that a signal stopped after a checkpoint goes on to its full number of steps
@@ -77,7 +77,7 @@ class Options:
     workers: int = max(1, CORES // 2)  # processes side by side
     timeout: float = 150.0  # seconds after which a case has failed
     folder: Path = ROOT / "algos"  # where the files are
-    output: Path = Path("gpu_pass")  # folder of report.md and report.json
+    output: Path = Path("gpu_pass")  # folder of report.md, report.json and report.csv
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
     python benchmarks/make_figures.py
 
-One colour means one implementation, on every page.
+One colour means one implementation in all of these figures.
 """
 
 import csv

@@ -43,7 +43,9 @@ python scripts/enjoy.py models/BipedalWalker-v3                 # opens a window
 python scripts/enjoy.py models/HalfCheetah-v5 --video run.mp4   # writes a video
 ```
 
-The tasks of this repository have no images: add `--no-render`. Evaluation: mean and standard deviation of 100 episodes.
+`RecallCue-v0` and `Switchboard-v0` have no images: add `--no-render`.
+
+Evaluation: mean and standard deviation of 100 episodes.
 
 | model | file | steps | evaluation | commit |
 |---|---|--:|--:|---|

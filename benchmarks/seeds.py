@@ -8,7 +8,6 @@ the seconds of its process, the first iteration and the evaluation excluded. The
 stands in the column `seed`.
 """
 
-import csv
 import json
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import tyro
 from plainrl_tools.common import ROOT, check, check_output, commit_of, writing
+from plainrl_tools.results import write_csv
 
 COLUMNS = ["exp_name", "env_id", "seed", "step", "metric", "value", "commit"]
 
@@ -64,9 +64,8 @@ def main(args: Args) -> None:
                 commit = commit_of(Path(__file__))
                 rows.append([name, env_id, number, args.steps, "sps", round(value, 1), commit])
         if args.output:  # after each round, so that a later stop loses nothing
-            with writing(f"--output {args.output}"), open(args.output, "w", newline="") as file:
-                writer = csv.writer(file, lineterminator="\n")
-                writer.writerows([COLUMNS, *rows])
+            with writing(f"--output {args.output}"):
+                write_csv(args.output, COLUMNS, rows)
 
 
 if __name__ == "__main__":

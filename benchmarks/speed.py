@@ -9,7 +9,6 @@ iteration (warm-up) and the evaluation excluded. benchmarks/README.md says what 
 Prints a Markdown table on stdout and writes every single measurement to --output; progress goes to stderr.
 """
 
-import csv
 import importlib
 import importlib.metadata
 import importlib.util
@@ -39,6 +38,7 @@ from plainrl_tools.peers import (
     is_atari,
     with_activation,
 )
+from plainrl_tools.results import write_csv
 
 RSS_UNITS = 2**20 if sys.platform == "darwin" else 2**10  # of ru_maxrss, in a MiB
 PACKAGES = ("torch", "numpy", "gymnasium", "envpool", "stable-baselines3", "sbx-rl", "jax")
@@ -508,11 +508,7 @@ def main(args: Args) -> None:
             env_rows, backend = measure_env(args, env_id, has_sbx)
             lines += table_rows(env_rows, env_id, backend, has_sbx)
         rows += env_rows
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    with open(args.output, "w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+        write_csv(args.output, rows[0].keys(), [row.values() for row in rows])
     columns = (
         "settings | ours | SB3 | SB3 ran with | ours / SB3 | SBX | ours / SBX | bare | ours / bare"
     )

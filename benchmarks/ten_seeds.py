@@ -5,7 +5,8 @@
 For each task, scripts/sweep.py trains the seeds 1 to 10 of ppo_continuous.py with two workers, and the same seeds of
 ppo_continuous_seeds.py, and scripts/plot.py draws each. The file that goes first changes from task to task. The runs
 are exported into --output; the seconds of each sweep and its figure go into the file beside it that ends in
-_seconds.csv. The same command continues a benchmark that was stopped; a sweep that was stopped is run again.
+_seconds.csv. The same command continues a benchmark that was stopped: it does not repeat a sweep
+whose folder in --runs-dir has its figure.
 """
 
 import csv
@@ -41,19 +42,20 @@ def run(*command) -> None:
 
 def main(args: Args) -> None:
     check_output("--output", args.output)
-    runs_dir = args.runs_dir.resolve()
-    seconds_file = args.output.with_name(f"{args.output.stem}_seconds.csv")
+    output, runs_dir = args.output.resolve(), args.runs_dir.resolve()
+    seconds_file = output.with_name(f"{output.stem}_seconds.csv")
     rows = []
     if seconds_file.exists():
         with seconds_file.open(newline="") as file:
             rows = list(csv.reader(file))[1:]
-    done = [tuple(row[:2]) for row in rows]
     names = ["ppo_continuous", "ppo_continuous_seeds"]
     for env_id in args.env_ids:
         for name in names:
-            if (name, env_id) in done:
-                continue
             folder = runs_dir / f"{env_id}__{name}"
+            settings = [name, env_id, args.seeds, str(args.steps)]
+            if any(row[:4] == settings for row in rows) and (folder / "curves.png").exists():
+                continue
+            rows = [row for row in rows if row[:2] != settings[:2]]
             shutil.rmtree(folder, ignore_errors=True)
             start = time.perf_counter()
             sweep = [
@@ -68,13 +70,11 @@ def main(args: Args) -> None:
             run(ROOT / "scripts" / "plot.py", folder, "--figure", folder / "curves.png")
             seconds = time.perf_counter() - start
             print(f"{env_id}, {name}: {seconds / 60:.1f} minutes", flush=True)
-            rows.append(
-                [name, env_id, args.seeds, args.steps, round(seconds, 1), commit_of(Path(__file__))]
-            )
+            rows.append([*settings, round(seconds, 1), commit_of(Path(__file__))])
             write_csv(seconds_file, COLUMNS, rows)
         names.reverse()
     folders = [runs_dir / f"{env_id}__{name}" for env_id in args.env_ids for name in names]
-    run(ROOT / "scripts" / "plot.py", *folders, "--export", args.output)
+    run(ROOT / "scripts" / "plot.py", *folders, "--export", output)
 
 
 if __name__ == "__main__":

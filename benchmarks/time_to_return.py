@@ -134,10 +134,10 @@ def draw(file: Path, runs: list[dict], ours: str) -> None:
     sides = sorted({run["exp_name"] for run in runs}, key=lambda side: (side == ours, side))
     named = {side: SIDES.get(side, (side, "black")) for side in sides}
     look = {side: {"label": named[side][0], "color": named[side][1]} for side in sides[::-1]}
-    figure, axes, _ = canvas(len(tasks), height=2.2)
+    figure, axes, columns = canvas(len(tasks), height=2.2)
     words = "A dot: the mean of its last steps has reached the threshold."
-    if not all(label.startswith("plainrl") for label, _ in named.values()):
-        words += " No dot: never."
+    if not all(run["reached"] for run in runs):
+        words += " No dot: not before the run ended."
     below = False
     for axis, env_id in zip(axes, tasks):
         axis.axhline(GOALS[env_id], color="0.4", lw=0.8, ls="--")
@@ -156,9 +156,9 @@ def draw(file: Path, runs: list[dict], ours: str) -> None:
                     axis.plot(run["minutes"], goal, "o", color=color, ms=5, zorder=3)
         axis.set(title=f"{env_id} to {GOALS[env_id]:,.0f}", xlim=(0, None))
         axis.set_ylim(bottom=FLOOR.get(env_id))
-    for axis in axes[::2]:
+    for axis in axes[::columns]:
         axis.set_ylabel("training return")
-    for axis in axes[-2:]:
+    for axis in axes[-columns:]:
         axis.set_xlabel("minutes of training")
     counts = Counter((run["env_id"], run["exp_name"]) for run in runs).values()
     seeds = " to ".join(map(str, sorted({min(counts), max(counts)})))

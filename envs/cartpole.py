@@ -55,7 +55,7 @@ class CartPolePixels(gym.Env):
         for name, count in (
             ("frame_skip", frame_skip),
             ("frame_stack", frame_stack),
-            ("max_steps", max_steps or 1),
+            ("max_steps", 1 if max_steps is None else max_steps),
         ):
             if count != int(count) or count < 1:
                 raise ValueError(f"{name} must be a positive integer, not {count}")

@@ -15,7 +15,8 @@ files() {
   echo "--scripts $four --env-ids ${TASKS:-WalkerWalk-v1} --seeds ${SEEDS:-1-5} -- $flags"
   [ -n "${TASKS:-}" ] || echo "--scripts $four --env-ids PendulumSwingup-v1 --seeds ${SEEDS:-1-3} -- $flags"
 }
-weight() { # the authors' weight 0.1: on raw advantages, with a fixed standard deviation, on standardised advantages
+weight() { # the authors' weight 0.1: on raw advantages, without its gradient for the standard deviation, on
+  # standardised advantages
   local walk="--env-ids WalkerWalk-v1 --seeds"
   echo "--scripts algos/ppo_drac.py --tag heavy $walk ${SEEDS:-1-3} -- $flags --aug-coef 0.1"
   echo "--scripts '$runs/patched/drac_held_scale.py' $walk ${SEEDS:-1-3} -- $flags --aug-coef 0.1"

@@ -2,7 +2,8 @@
 # The runs of docs/curiosity.md: RND and ICM on tasks with a reward that is hard to find. PARTS chooses among:
 #   tasks   compared with RND's file without intrinsic reward, and with PPO (the default)
 #   causes  why the car stands still at the end of some runs on MountainCarContinuous-v0: twenty new seeds of PPO, RND and
-#           ICM; of both without intrinsic reward; of RND with twice the weight of the reward; and with one change at a time
+#           ICM; of both without intrinsic reward; of RND's file without it and with its default weight of the reward, 2; and with
+#           one change at a time
 #   arm     a robot arm with a sparse reward: with and without intrinsic reward, ten seeds each; and ICM with one mistake
 #           at a time, three seeds each
 # TASKS="MountainCar-v0" SEEDS=1-3 scripts/curiosity.sh trains a part of the runs, STEPS=20000 for so many steps.

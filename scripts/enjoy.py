@@ -9,7 +9,8 @@ games the algorithm's file decides. With --stochastic the agent samples its acti
 flatten, Agent and evaluate of the algorithm's file.
 
 Episode i of an evaluation, counted from 0 as in eval_returns of summary.json, starts from the seed
-(10007 * --seed of the run) % 2**30 + 2**30 + i. With --seeds it is played again.
+(10007 * --seed of the run) % 2**30 + 2**30 + i. With --seeds it starts from the
+same state; docs/runs.md says when it also has the same return.
 """
 
 import importlib.util
@@ -380,7 +381,7 @@ def episode_seeds(options: Options) -> list[int]:
     episodes = 5 if options.episodes is None else options.episodes
     seed = 2**30 if options.seed is None else options.seed
     check(episodes > 0, f"--episodes {episodes} must be at least 1")
-    seed_range = f"--seed {seed} must be at least 0 and below 2**31 minus --episodes"
+    seed_range = f"--seed {seed} must be at least 0 and at most 2**31 minus --episodes"
     check(0 <= seed <= 2**31 - episodes, seed_range)
     return list(range(seed, seed + episodes))
 

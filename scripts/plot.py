@@ -12,7 +12,7 @@ NAME_scores.csv and NAME_comparisons.csv have all of their columns.
 
 compare.py explains the intervals, the tests and "underpowered". results.py explains which results are read, and how
 time is measured. Figures call an experiment by its name in --labels, or in labels.csv (set,exp_name,label) in the
-folder above curves/.
+folder above curves/ or up to two folders higher.
 
 A set is incomplete in four cases: a run has no summary.json for its last arguments; a run that a sweep declared
 (sweep.json) is missing; a score is not finite; in a CSV file or an --export, two exp_names of an environment have
@@ -23,6 +23,7 @@ one.
 """
 
 import csv
+import math
 import re
 import sys
 from collections import Counter, defaultdict
@@ -303,8 +304,9 @@ def draw_curves(
                 axis.plot(*run, color=colour, alpha=0.8 / (1 + len(names)), lw=0.6, marker=dot)
             axis.plot(x, middle, **styles[name], lw=1.6)
             axis.fill_between(x, low, high, color=colour, alpha=0.5 / (1 + len(names)), lw=0)
-        count = len(curves[env_id, names[0]][0])
-        seeds = f"\n{count} seed{'s' if count > 1 else ''}" if len(set(counts)) > 1 else ""
+        few, many = min(own := [len(curves[env_id, name][0]) for name in names]), max(own)
+        words = f"{few} to {many} seeds" if few < many else f"{many} seed{'s' if many > 1 else ''}"
+        seeds = f"\n{words}" if len(set(counts)) > 1 else ""
         axis.set_title(WORDS.get(titles[env_id], titles[env_id]) + seeds)
         if panel % columns == 0:
             axis.set_ylabel(WORDS.get(options.metric, options.metric))
@@ -341,7 +343,8 @@ def draw_rows(files: list[Path], panels: dict, over: str, caption: str, missing:
                 axis.plot(dots, heights, "o", color=colour, ms=2.5, mec="white", mew=0.3)
                 axis.plot([low, high], [height] * 2, color=colour, lw=2.5)
                 axis.plot(middle, height, "|", color=colour, ms=11, mew=2)
-            axis.annotate(text, (high, height), va="center", size=8)
+            if text:
+                axis.annotate(text, (high, height), va="center", size=8)
         labels = [line[0] for line in lines]
         axis.set_yticks(range(len(lines)), labels)
         if panel % columns and labels == before:
@@ -364,11 +367,15 @@ def draw_scores(stem: Path, rows: list[Row], table, score: str, missing, options
     titles = titles_of(row["env_id"] for row in table)
     for row in table:
         name = row["exp_name"]
-        dots = list(finals[row["env_id"], name].values())
+        dots = [x for x in finals[row["env_id"], name].values() if math.isfinite(x)]
+        if not dots:
+            continue
         ends = (row["low"], row[options.statistic], row["high"])
         line = (styles[name]["label"], styles[name]["color"], *ends, dots, "")
         panels[titles[row["env_id"]]].append(line)
     panels = {title: lines for title, lines in panels.items() if len(lines) > 1}
+    if not panels:
+        return
     counts = [len(line[5]) for lines in panels.values() for line in lines]
     caption = f"{describe(counts, options)} (tick and bar); dots: single runs"
     draw_rows(both(stem, "scores"), panels, WORDS.get(score, score), caption, missing)

@@ -156,6 +156,12 @@ def find(job: Job, runs) -> dict[str, list[Path]]:
     return found
 
 
+def remove_half_written(folder: Path) -> None:
+    """Remove what a run that was killed while writing has left: the files of algos/ write a *.tmp and rename it."""
+    for file in folder.glob("*.tmp"):
+        file.unlink(missing_ok=True)
+
+
 def prepare(job: Job, runs_dir: Path) -> Path | None:
     """Return the folder to resume, or None.
 
@@ -169,7 +175,7 @@ def prepare(job: Job, runs_dir: Path) -> Path | None:
         shutil.rmtree(old, ignore_errors=True)
         os.replace(folder, old)
     for folder in found["half"]:
-        (folder / "checkpoint.tmp").unlink(missing_ok=True)
+        remove_half_written(folder)
         return folder
     for folder in found["empty"]:
         shutil.rmtree(folder)
@@ -465,7 +471,7 @@ def carry_out(
         job.outcome = str(error) if isinstance(error, OSError) else one_line(error)
     with contextlib.suppress(OSError):
         for folder in find(job, read_runs(options.runs_dir))["half"]:
-            (folder / "checkpoint.tmp").unlink(missing_ok=True)
+            remove_half_written(folder)
     if job.state != "done":
         job.seconds = time.monotonic() - begin
         job.state = "waiting" if stop else "failed"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The search for the defaults of ppo_continuous.py, declared before it ran. benchmarks/README.md has the results.
 # Tuning tasks: HalfCheetah-v5, BipedalWalker-v3 and LunarLanderContinuous-v3, 1M steps, evaluation of the final weights.
-# Stage 1: each candidate is `base` with one change, seed 101.
+# Stage 1: each candidate is `base` with one change (`normadv` and `rows128`: two), seed 101.
 # Stage 2: the three best candidates with seeds 102 and 103, and the two best changes combined with all three seeds. This
 # was declared after stage 1 had ended and before stage 2 began.
 # Stage 3: the combined candidate with half the epochs, at two learning rates, with all three seeds. This was declared

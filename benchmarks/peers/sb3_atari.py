@@ -39,7 +39,8 @@ class Args:
 def ours(
     algo: str, env_id: str, total_timesteps: int, schedule_timesteps: int, fast: bool = False
 ) -> dict:
-    """Defaults of our file as stable-baselines3's keywords. Its value loss is the squared error, PPO's half of it."""
+    """Defaults of our file as stable-baselines3's keywords. Its value loss is the squared error;
+    that of our PPO is half of it, so vf_coef is halved."""
     from plainrl_tools.peers import FAST, FAST_PONG, identical_case
 
     flags = asdict(load(ROOT / "algos" / f"{algo.lower()}_atari.py").Args())

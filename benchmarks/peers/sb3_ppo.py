@@ -36,7 +36,7 @@ class Args:
     exp_name: str = "sb3_ppo"  # name of this experiment, part of the run folder's name
     settings: Literal["zoo", "cleanrl", "ours"] = "zoo"  # ours: the defaults of ppo_continuous.py
     library: Literal["sb3", "sbx"] = "sb3"  # sbx: its JAX twin
-    env_id: str = "BipedalWalker-v3"  # zoo: one that ZOO of speed.py has; else any with Box actions
+    env_id: str = "BipedalWalker-v3"  # zoo: one that ZOO of plainrl_tools/peers.py has; else any with Box actions
     seed: int = 1  # seeds Python, NumPy, PyTorch and every environment
     total_timesteps: int = 2_000_000  # environment steps
     torch_threads: int = 1  # CPU threads of PyTorch; 0 leaves its own choice

@@ -4,14 +4,15 @@ Intervals are 95 % percentile bootstrap intervals over seeds (Agarwal et al. 202
 environment their stratified bootstrap is the ordinary bootstrap.
 
 Two experiments are compared on their common seeds, in pairs: the interval resamples pairs, and p comes from a sign-flip
-test. All runs are compared without pairs, and p comes from a permutation test, in two cases: the experiments share too
-few seeds for a test and not all of them, or one experiment was made by another program, such as Stable-Baselines3,
-where an equal seed does not mean equal random numbers.
+test. All runs are compared without pairs, and p comes from a permutation test, in two cases: (a) the experiments have
+different seeds and at most five in common, or (b) one experiment was made by another program, such as
+Stable-Baselines3, where an equal seed does not mean equal random numbers.
 
 Both tests try all 2^n sign flips, or all C(n + m, n) regroupings, if there are at most 20,000, and otherwise 20,000
 random ones. p is two-sided, always tests the difference of means, and is corrected for the number of comparisons in the
-table (Holm 1979). The smallest possible p is 2 / 2^n or 2 / C(n + m, n). If even this value is 0.05 or more after the
-correction, the verdict is "underpowered", and the comparison does not count for the correction.
+table (Holm 1979). The smallest possible p is 2 / 2^n or 2 / C(n + m, n), and with random arrangements 2 / 20,001. If
+even this value is 0.05 or more after the correction, the verdict is "underpowered", and the comparison does not count
+for the correction.
 
 `options` has statistic ("mean" or "iqm"), bootstrap_reps, baseline and metric, as in plot.py.
 """
@@ -133,7 +134,7 @@ def compare(a: dict[int, float], b: dict[int, float], options, same_program: boo
     row = {"test": test, "difference": float(difference), "low": float(low), "high": float(high)}
     finite = np.isfinite([*x, *y]).all()
     row["p"] = min(1.0, 2 * float(share)) if finite else math.nan
-    row["least_p"] = 2 / arrangements
+    row["least_p"] = 2 / min(arrangements, MANY + 1)
     return row
 
 
@@ -209,7 +210,7 @@ def score_table(rows: list[Row], score: str, options) -> list[dict]:
 
 
 def short(value) -> str:
-    """A number for a table, without an exponent and with few digits."""
+    """A number for a table, with few digits."""
     if isinstance(value, str | int):
         return str(value)
     if math.isnan(value):

@@ -46,7 +46,7 @@ TIME_LIMITS = {  # steps of an episode
     "Pendulum-v1": 200,
 }
 WINDOW = 20_000  # steps
-GAMES = 100_000  # the same of Atari: with 20,000 a single game of 258 points lifts 20 others over the goal
+GAMES = 100_000  # the same of Atari: with 20,000 one game of 258 points lifts the mean of 20 poor games over the goal
 
 
 def with_activation(settings: dict, side: str) -> dict:

@@ -309,7 +309,8 @@ def read_csv(file: Path) -> list[Row]:
         check(len(line) == len(Row._fields), f"{file}, line {number}: {columns}")
         try:
             row = Row(*line)
-            seed = row.seed if row.metric == MISSING else int(row.seed)
+            named = row.metric != MISSING or row.seed.isdigit()
+            seed = int(row.seed) if named else row.seed
             rows.append(row._replace(seed=seed, step=int(row.step), value=float(row.value)))
         except (TypeError, ValueError):
             check(False, f"{file}, line {number}: seed, step and value must be numbers")
@@ -391,10 +392,10 @@ def problems(
 ) -> list[tuple[str, str]]:
     """Return (env_id, message) for everything that is missing from a set.
 
-    A run that has not finished is missing. So is a finite score, or a learning curve of the metric `curve`, of a run.
-    With equal_seeds the same holds for a seed that another experiment in the same environment has.
+    Reported are a run that has not finished, a run without a finite score, and a run without a learning curve of the
+    metric `curve`. With equal_seeds so is a seed that only another experiment in the same environment has.
     """
-    seeds, found = defaultdict(set), []
+    seeds, own, found = defaultdict(set), defaultdict(set), []
     unfinished = defaultdict(set)
     for row in rows:
         if row.metric == MISSING:
@@ -403,13 +404,19 @@ def problems(
             found.append((row.env_id, f"{row.exp_name} on {row.env_id} with seed {row.seed} {why}"))
         else:
             seeds[row.env_id, "" if equal_seeds else row.exp_name].add(row.seed)
+            own[row.env_id, row.exp_name].add(row.seed)
+    for (env_id, name), run in sorted(own.items()):
+        absent = seeds[env_id, "" if equal_seeds else name] - run - unfinished[env_id, name]
+        if absent:
+            listing = " ".join(map(str, sorted(absent)))
+            line = f"{name} on {env_id} has no run with seeds {listing} of another experiment"
+            found.append((env_id, line))
     for metric in (score, curve):
         finals = finals_of(rows, metric)
         for env_id, name in sorted({(row.env_id, row.exp_name) for row in rows}):
             values = finals.get((env_id, name), {})
             finite = {seed for seed, value in values.items() if math.isfinite(value)}
-            expected = seeds[env_id, "" if equal_seeds else name]
-            absent = sorted(expected - finite - unfinished[env_id, name])
+            absent = sorted(own[env_id, name] - finite - unfinished[env_id, name])
             drawn = metric == score or any(env == env_id for env, _ in finals)
             if absent and drawn:
                 listing = " ".join(map(str, absent))
@@ -479,4 +486,4 @@ def refuse(name: str, rows: list[Row], score: str, left_out: list[str], options,
     is_enough = options.statistic == "mean" or fewest > 3
     few = f"--statistic iqm needs at least 4 seeds, not {fewest}; use --statistic mean"
     check(is_enough, few)
-    return (rows if finals else []), missing, bool(refused)
+    return (rows if finals else []), left_out + missing, bool(refused)

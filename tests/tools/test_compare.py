@@ -350,10 +350,10 @@ def test_what_else_is_missing():
     rows += rows_of({"a": [1], "b": [1, 1], "c": [1]}, metric=CURVE)
     lines = [line for _, line in results.problems(rows, SCORE)]
     assert lines == [
+        "c on E-v1 has no run with seeds 2 of another experiment",
         f"b on E-v1 has no {SCORE} for seeds 2",
-        f"c on E-v1 has no {SCORE} for seeds 1 2",
+        f"c on E-v1 has no {SCORE} for seeds 1",
         f"a on E-v1 has no {CURVE} for seeds 2: {results.NO_EPISODE}",
-        f"c on E-v1 has no {CURVE} for seeds 2: {results.NO_EPISODE}",
     ]
     assert f"--metric {EVALUATION}" in results.NO_EPISODE
     # Of run folders, each experiment may have seeds of its own

@@ -114,6 +114,7 @@ def test_same_seed_twice(call, tmp_path):
     )
     assert "| F-v1 | ppo | 1 | 7.00 " in out and "| E-v1 | rpo |" in out
     assert "| E-v1 | ppo |" not in out
+    assert "2 runs of seed 1" in (tmp_path / "curves/runs.md").read_text()
     (tmp_path / "one").mkdir()
     for run in (tmp_path / "runs").glob("E-v1*"):
         shutil.copytree(run, tmp_path / "one" / run.name)
@@ -401,7 +402,7 @@ def test_incomplete(case, call, tmp_path):
     assert (status, out, [path.name for path in tmp_path.iterdir()]) == (1, "", ["runs"])
     line = {
         "unfinished": "rpo on E-v1 with seed 2 is not finished",
-        "seeds": f"rpo on E-v1 has no {SCORE} for seeds 2",
+        "seeds": "rpo on E-v1 has no run with seeds 2 of another experiment",
         "declared": "broken on E-v1 with seed 1 is declared in sweep.json, but there is no such run",
     }[case]
     assert line in err and "--allow-incomplete" in err
@@ -506,6 +507,9 @@ def test_a_run_without_a_finite_score(call, tmp_path):
     status, out, err = call("runs", cwd=tmp_path)
     assert status == 1 and f"ppo on E-v1 has no {SCORE} for seeds 2" in err
     assert "| E-v1 | ppo | 1 |" in out and "nan" not in out
+    for seed in (1, 2):
+        make_run(runs, "rpo", seed=seed)
+    assert call("runs", "--allow-incomplete", cwd=tmp_path)[0] == 0
 
 
 def test_all_inputs_are_checked_first(call, tmp_path):

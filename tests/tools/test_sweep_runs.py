@@ -263,7 +263,7 @@ def test_failures(folder):
 
 def test_retries(folder):
     """Would break: another number of attempts than was asked for; half a checkpoint that a full disk leaves behind."""
-    half = '(folder / "checkpoint.tmp").write_text("x"); raise RuntimeError'
+    half = '(folder / "unfinished.tmp").write_text("x"); raise RuntimeError'
     Path("fake.py").write_text(FAKE.replace("raise RuntimeError", half))
     finish(start("--env-ids Toy --retries 2 -- --crash 1 --steps 9"), 1)
     assert [line.split()[2] for line in journal()] == ["start", "resume", "resume"]
