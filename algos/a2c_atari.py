@@ -2,7 +2,8 @@
 
     python algos/a2c_atari.py --env-id BreakoutNoFrameskip-v4
 
-A3C: Mnih et al. 2016, arXiv:1602.01783. The default settings are those of OpenAI Baselines' a2c.
+A3C: Mnih et al. 2016, arXiv:1602.01783. The default settings, but for the number of steps, are those
+of OpenAI Baselines' a2c.
 Network and preprocessing: Mnih et al. 2015, Nature 518:529. What differs from ppo_atari.py:
 rollouts have 5 steps, the targets are n-step returns, and the update is one step of RMSprop along
 the plain policy gradient of the whole rollout. What differs from A3C's paper:
@@ -90,7 +91,7 @@ class Args:
         "BreakoutNoFrameskip-v4"  # sticky actions as in the id; a frame skip of 1 becomes 4
     )
     num_envs: int = 16  # parallel environments
-    total_timesteps: int = 10_000_000  # steps of all environments, but for those of FireOnLifeLoss
+    total_timesteps: int = 10_000_000  # steps in which the agent acts: no resets, no script
     learning_rate: float = 7e-4  # of RMSprop
     anneal_lr: bool = True  # anneal the learning rate linearly to zero over --total-timesteps
     num_steps: int = 5  # steps of each environment in a rollout, the n of the n-step returns
@@ -113,7 +114,7 @@ class Args:
             raise ValueError(f"{wrong}; without it, the file's name is used")
         largest = {"num_envs": 10_000, "eval_episodes": 10_000, "torch_threads": 1024}
         fractions = ("gamma", "rms_alpha")
-        # A flag may be 0 where its default is; these may be 0 whatever their defaults are
+        # A flag whose default is 0 may be 0. So may these
         may_be_zero = ("seed", "torch_threads", "eval_frequency", "keep_checkpoints")
         may_be_zero += ("ent_coef", "vf_coef", *fractions)
         for name, value in asdict(self).items():
@@ -348,7 +349,7 @@ def a2c_loss(agent: Agent, args: Args, obs, action, target, valid):
 
     # Means over the valid steps: the weights of autoreset and scripted steps are 0. They stay in
     # the batch so that its size is constant, which CUDA graphs require. PPO repeats samples
-    # instead; in the only step on a rollout those would count twice.
+    # instead. A2C makes only one step on a rollout, in which they would count twice.
     weight = valid / valid.sum().clamp(min=1)  # all of a short rollout can be scripted
 
     advantage = target - value.detach()
@@ -761,7 +762,7 @@ def train(args: Args, signals=()) -> dict:
         learning_rate = args.learning_rate
         if args.anneal_lr:
             learning_rate *= 1 - global_step / args.total_timesteps
-        optimizer.param_groups[0]["lr"] = learning_rate
+        optimizer.param_groups[0]["lr"] = learning_rate  # there is one group
 
         # Rollout
         for t in range(args.num_steps):

@@ -10,7 +10,7 @@ shrunk by the Bellman equation and projected onto the same atoms. The loss is th
 What differs from the paper:
 1. The network is small and has PyTorch's own initialisation. Gradients are clipped.
 2. Several environments, best.pt and the other deviations 2, 4, 5 and 6 of dqn.py.
-3. The atoms lie between --v-min and --v-max, for which the task's discounted returns decide. The
+3. The atoms lie between --v-min and --v-max, which must enclose the task's discounted returns. The
    default is that of CartPole-v1: rewards of 1 and a discount factor of 0.99 give 0 to 100.
 """
 
@@ -53,7 +53,8 @@ except ImportError:  # no wheel for this platform: Gymnasium steps the environme
 #   WRAPPERS = (partial(gym.wrappers.TransformReward, func=lambda reward: 0.1 * reward),)
 #   ENV_KWARGS = {"g": 9.81}
 # EnvPool takes neither: with any of them Gymnasium steps the environments, in training as in
-# evaluation. For a fair comparison, run the baseline with --env-backend gymnasium as well.
+# evaluation. For a fair comparison, run the baseline with --env-backend gymnasium as well. Logged
+# returns are sums of the rewards that the wrappers return.
 WRAPPERS = ()
 ENV_KWARGS = {}
 
@@ -89,10 +90,10 @@ class Args:
     tau: float = 1.0  # soft-update coefficient of the target network; 1 copies the online network
     target_network_frequency: int = 500  # steps between updates of the target network
     batch_size: int = 128  # transitions per update
-    start_e: float = 1.0  # epsilon, the probability of a random action, until learning starts
+    start_e: float = 1.0  # epsilon, the probability of a random action, while only storing
     end_e: float = 0.05  # final epsilon
     exploration_fraction: float = 0.2  # fraction of total_timesteps over which epsilon is annealed
-    learning_starts: int = 1000  # steps in the replay buffer before the first update
+    learning_starts: int = 1000  # steps stored, with resets, before the first update
     train_frequency: int = 4  # steps between updates
     double_dqn: bool = False  # the online network selects the action that the target one evaluates
     n_atoms: int = 51  # C51: atoms, the returns whose probabilities are predicted
@@ -109,7 +110,7 @@ class Args:
             raise ValueError(f"{wrong}; without it, the file's name is used")
         largest = {"num_envs": 10_000, "eval_episodes": 10_000, "torch_threads": 1024}
         fractions = ("gamma", "tau", "start_e", "end_e", "eval_e", "exploration_fraction")
-        # A flag may be 0 where its default is; these may be 0 whatever their defaults are
+        # A flag whose default is 0 may be 0. So may these
         may_be_zero = ("seed", "eval_frequency", "keep_checkpoints", *fractions)
         limits = ("v_min", "v_max")  # C51: any finite numbers
         for name, value in asdict(self).items():
@@ -404,13 +405,13 @@ def warn_of_limits(args: Args, episodes: list, episode_count: int):  # C51:
     """Warn if discounted returns of a run's first episodes are outside --v-min and --v-max."""
     if episode_count > len(episodes):  # C51: episodes have ended before
         return
-    # C51: only undiscounted returns are known. As if each step of an episode had the mean reward
+    # C51: the logged returns have no discount, so each step counts as one of the mean reward
     mean_return, mean_length = np.mean(episodes, axis=0)
     discounted_return = mean_return / mean_length * (args.gamma ** np.arange(mean_length)).sum()
     if not args.v_min <= discounted_return <= args.v_max:
         wrong = f"discounted returns near {discounted_return:.4g} are outside"
         limits = f"--v-min {args.v_min} and --v-max {args.v_max}, and count as the nearest of them"
-        way_out = "smallest and largest of 0 and all rewards, divided by 1 - gamma, are safe"
+        way_out = "min(0, lowest reward) and max(0, highest), divided by 1 - gamma, are safe"
         print(f"{wrong} {limits}; {way_out}", file=sys.stderr)
 
 
@@ -587,7 +588,7 @@ def check_resume(args: Args, saved: dict):
     steps_left = args.total_timesteps - saved["global_step"]
     if steps_left <= args.learning_starts:
         message = f"--resume {args.resume}: the replay buffer starts empty, so that the last "
-        message += f"{steps_left} steps train nothing (--learning-starts {args.learning_starts})"
+        message += f"{steps_left} steps hardly train (--learning-starts {args.learning_starts})"
         # To extend a run by so little is a mistake; an interrupted run may still reach its end
         if args.total_timesteps != saved["total_timesteps"]:
             sys.exit(f"{message}; raise --total-timesteps")
@@ -651,7 +652,7 @@ def check_env(args: Args, seed: int):
         if isinstance(layer, (gym.wrappers.NormalizeObservation, gym.wrappers.NormalizeReward)):
             name = type(layer).__name__
             wrong = f"its wrapper {name} has statistics that evaluations do not share"
-            way_out = "remove it; the PPO files have --norm-obs and --norm-reward instead"
+            way_out = "remove it; PPO files have --norm-reward and, for vectors, --norm-obs instead"
             raise ValueError(f"{wrong}; {way_out}")
         layer = layer.env
     env.action_space.seed(seed)
@@ -695,13 +696,13 @@ def hint_for(env_id: str, error: Exception) -> str:
     """What to do about an environment that cannot be made, where the error does not say it."""
     module, _, name = env_id.rpartition(":")
     if "ALE/" in env_id or "NoFrameskip-v" in env_id:
-        return ". Atari games are for ppo_atari.py, a2c_atari.py and dqn_atari.py"
+        return ". Atari games are for ppo_atari.py and other files *_atari.py"
     if module.startswith("."):
         return ". Add the module's folder to the variable PYTHONPATH, and write its name alone"
     if isinstance(error, ImportError) and module:
         return f". Install {module}, or add its folder to the variable PYTHONPATH"
     if isinstance(error, gym.error.NameNotFound) and "Did you mean" not in str(error):
-        return f". Is {name} the name that its module registers, and the id MODULE:NAME?"
+        return f". Check that the id is MODULE:NAME, and that MODULE registers {name}"
     if isinstance(error, TypeError) and "environment creator" in str(error):
         return ". Put keyword arguments of the environment into ENV_KWARGS"
     *_, source = traceback.extract_tb(error.__traceback__)  # the line that raised the error

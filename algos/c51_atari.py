@@ -12,6 +12,8 @@ What differs from the paper:
    are clipped.
 2. Several environments, frames stored once, FIRE at the start of a life and the other deviations 2
    to 6 of dqn_atari.py.
+3. The schedules are those of dqn_atari.py: the target network is copied every 1,000 steps
+   (CleanRL's file: 10,000).
 """
 
 import argparse
@@ -69,17 +71,17 @@ class Args:
         "BreakoutNoFrameskip-v4"  # sticky actions as in the id; a frame skip of 1 becomes 4
     )
     num_envs: int = 8  # parallel environments
-    total_timesteps: int = 10_000_000  # steps of all environments, but for those of FireOnLifeLoss
+    total_timesteps: int = 10_000_000  # steps in which the agent acts: no resets, no script
     learning_rate: float = 2.5e-4  # C51: of Adam, as in the paper
     buffer_size: int = 1_000_000  # steps in the replay buffer, one frame of 7,056 bytes each
     gamma: float = 0.99  # discount factor
     tau: float = 1.0  # soft-update coefficient of the target network; 1 copies the online network
     target_network_frequency: int = 1000  # steps between updates of the target network
     batch_size: int = 32  # transitions per update
-    start_e: float = 1.0  # epsilon, the probability of a random action, until learning starts
+    start_e: float = 1.0  # epsilon, the probability of a random action, while only storing
     end_e: float = 0.01  # final epsilon
     exploration_fraction: float = 0.1  # fraction of total_timesteps over which epsilon is annealed
-    learning_starts: int = 80_000  # steps in the replay buffer before the first update
+    learning_starts: int = 80_000  # steps stored, with resets, before the first update
     train_frequency: int = 4  # steps between updates
     clip_reward: bool = True  # learn from the sign of the reward
     terminal_on_life_loss: bool = True  # treat a lost life as termination; the game continues
@@ -99,7 +101,7 @@ class Args:
             raise ValueError(f"{wrong}; without it, the file's name is used")
         largest = {"num_envs": 10_000, "eval_episodes": 10_000, "torch_threads": 1024}
         fractions = ("gamma", "tau", "start_e", "end_e", "eval_e", "exploration_fraction")
-        # A flag may be 0 where its default is; these may be 0 whatever their defaults are
+        # A flag whose default is 0 may be 0. So may these
         may_be_zero = ("seed", "torch_threads", "eval_frequency", "keep_checkpoints", *fractions)
         limits = ("v_min", "v_max")  # C51: any finite numbers
         for name, value in asdict(self).items():
@@ -652,7 +654,7 @@ def check_resume(args: Args, saved: dict):
     steps_left = args.total_timesteps - saved["global_step"]
     if steps_left <= args.learning_starts:
         message = f"--resume {args.resume}: the replay buffer starts empty, so that the last "
-        message += f"{steps_left} steps train nothing (--learning-starts {args.learning_starts})"
+        message += f"{steps_left} steps hardly train (--learning-starts {args.learning_starts})"
         # To extend a run by so little is a mistake; an interrupted run may still reach its end
         if args.total_timesteps != saved["total_timesteps"]:
             sys.exit(f"{message}; raise --total-timesteps")

@@ -68,8 +68,8 @@ class Args:
     env_id: str = (
         "BreakoutNoFrameskip-v4"  # sticky actions as in the id; a frame skip of 1 becomes 4
     )
-    num_envs: int = 8  # parallel environments
-    total_timesteps: int = 10_000_000  # steps of all environments, but for those of FireOnLifeLoss
+    num_envs: int = 8  # DDP: parallel environments of each rank
+    total_timesteps: int = 10_000_000  # steps in which the agent acts: no resets, no script
     learning_rate: float = 2.5e-4  # of Adam
     anneal_lr: bool = True  # anneal the learning rate linearly to zero over --total-timesteps
     num_steps: int = 128  # steps of each environment in a rollout
@@ -82,11 +82,11 @@ class Args:
     fire_on_life_loss: bool = True  # begin each life with FIRE and action 2 if the game has FIRE
     norm_adv: bool = True  # standardise the advantages of each minibatch
     clip_coef: float = 0.1  # epsilon of the clipped surrogate and of --clip-vloss
-    clip_vloss: bool = True  # clip the change of the value as well
+    clip_vloss: bool = True  # clip the change of the value by --clip-coef too
     ent_coef: float = 0.01  # entropy coefficient
     vf_coef: float = 0.5  # value loss coefficient
     max_grad_norm: float = 0.5  # gradients are clipped to this norm
-    target_kl: float | None = None  # stop an update once the approximate KL exceeds this
+    target_kl: float | None = None  # end an update after an epoch that exceeds this approximate KL
 
     def __post_init__(self):
         self.runs_dir = os.path.expanduser(self.runs_dir)  # shells leave --runs-dir=~/runs as it is
@@ -97,7 +97,7 @@ class Args:
             raise ValueError(f"{wrong}; without it, the file's name is used")
         largest = {"num_envs": 10_000, "eval_episodes": 10_000, "torch_threads": 1024}
         fractions = ("gamma", "gae_lambda")
-        # A flag may be 0 where its default is; these may be 0 whatever their defaults are
+        # A flag whose default is 0 may be 0. So may these
         may_be_zero = ("seed", "torch_threads", "eval_frequency", "keep_checkpoints")
         may_be_zero += ("ent_coef", "vf_coef", *fractions)
         for name, value in asdict(self).items():
@@ -795,6 +795,7 @@ def train(args: Args, signals=()) -> dict:
     policy = maybe_compile(agent.get_action_and_value, args)
     gae = maybe_compile(compute_gae, args)
     loss_fn = maybe_compile(ppo_loss, args)
+    run_dir = None
     if RANK == 0:  # DDP: it alone logs, evaluates and saves
         run_dir, record, writer = open_run(args, device, precision, global_step)
 
@@ -822,7 +823,7 @@ def train(args: Args, signals=()) -> dict:
         learning_rate = args.learning_rate
         if args.anneal_lr:
             learning_rate *= 1 - global_step / args.total_timesteps
-        optimizer.param_groups[0]["lr"] = learning_rate
+        optimizer.param_groups[0]["lr"] = learning_rate  # there is one group
 
         # Rollout
         for t in range(args.num_steps):
@@ -870,12 +871,13 @@ def train(args: Args, signals=()) -> dict:
             "old_value": values[:-1][b_valid],
         }
         scalars = update(agent, optimizer, args, batch, loss_fn)
+        saved = gather((saved_step, run_dir))[0]  # DDP: of rank 0, which alone saves
+        check_finite(agent, scalars, global_step, *saved)
         signals = sum(gather(list(own_signals)), [])  # DDP: a signal to one rank stops all ranks
         if RANK > 0:  # DDP: they continue with the next rollout; gather() then waits for rank 0
             if signals or global_step >= args.total_timesteps:
                 return {}
             continue
-        check_finite(agent, scalars, global_step, saved_step, run_dir)
 
         # Log
         seconds = time.perf_counter() - iteration_started
@@ -987,7 +989,8 @@ if __name__ == "__main__":
         """Let train() save a checkpoint and exit; a second Ctrl-C ends the run at once."""
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         if RANK == 0 and not signals:  # DDP: one line for all ranks
-            line = "stopping after this iteration; a running evaluation is left to the resumed run"
+            # DDP: an evaluation in the middle of training runs to its end
+            line = "stopping after this iteration; a running evaluation, and one more iteration, come first"
             second = "a second Ctrl-C ends at once and loses the steps since the last checkpoint"
             new_line = "\n" if sys.stderr.isatty() else ""  # the progress bar has not ended its own
             with suppress(OSError):  # the terminal may be closed

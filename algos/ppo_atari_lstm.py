@@ -64,7 +64,7 @@ class Args:
         "BreakoutNoFrameskip-v4"  # sticky actions as in the id; a frame skip of 1 becomes 4
     )
     num_envs: int = 8  # parallel environments
-    total_timesteps: int = 10_000_000  # steps of all environments, but for those of FireOnLifeLoss
+    total_timesteps: int = 10_000_000  # steps in which the agent acts: no resets, no script
     learning_rate: float = 2.5e-4  # of Adam
     anneal_lr: bool = True  # anneal the learning rate linearly to zero over --total-timesteps
     num_steps: int = 128  # steps of each environment in a rollout
@@ -77,11 +77,11 @@ class Args:
     fire_on_life_loss: bool = True  # begin each life with FIRE and action 2 if the game has FIRE
     norm_adv: bool = True  # standardise the advantages of each minibatch
     clip_coef: float = 0.1  # epsilon of the clipped surrogate and of --clip-vloss
-    clip_vloss: bool = True  # clip the change of the value as well
+    clip_vloss: bool = True  # clip the change of the value by --clip-coef too
     ent_coef: float = 0.01  # entropy coefficient
     vf_coef: float = 0.5  # value loss coefficient
     max_grad_norm: float = 0.5  # gradients are clipped to this norm
-    target_kl: float | None = None  # stop an update once the approximate KL exceeds this
+    target_kl: float | None = None  # end an update after an epoch that exceeds this approximate KL
     lstm_size: int = 128  # LSTM: number of units
 
     def __post_init__(self):
@@ -93,7 +93,7 @@ class Args:
             raise ValueError(f"{wrong}; without it, the file's name is used")
         largest = {"num_envs": 10_000, "eval_episodes": 10_000, "torch_threads": 1024}
         fractions = ("gamma", "gae_lambda")
-        # A flag may be 0 where its default is; these may be 0 whatever their defaults are
+        # A flag whose default is 0 may be 0. So may these
         may_be_zero = ("seed", "torch_threads", "eval_frequency", "keep_checkpoints")
         may_be_zero += ("ent_coef", "vf_coef", *fractions)
         for name, value in asdict(self).items():
@@ -113,7 +113,7 @@ class Args:
         batch_size = self.num_envs * self.num_steps
         batch = f"{batch_size} steps (--num-envs {self.num_envs} x --num-steps {self.num_steps})"
         # The script of FireOnLifeLoss has 3 steps (no-op, FIRE, action 2), from which nothing is
-        # learned. 2 others remain: a variance needs them, and update() repeats them as necessary.
+        # learned. LSTM: in a minibatch of one environment 2 others remain, if it loses no life there.
         if self.num_steps < 5:
             raise ValueError(f"--num-steps {self.num_steps} must be at least 5 (FIRE may take 3)")
         if batch_size > self.total_timesteps:
@@ -338,7 +338,8 @@ def compute_gae(rewards, values, terminateds, dones, gamma, gae_lambda):
 
 def masked_mean(samples, valid):  # LSTM: a minibatch contains the steps to leave out as well
     """Mean of samples (T, n) over the steps where valid (T, n) is True."""
-    return (samples * valid).sum() / valid.sum()
+    number = valid.sum().clamp(min=1)  # LSTM: all steps of a minibatch can be scripted
+    return (samples * valid).sum() / number
 
 
 def ppo_loss(  # LSTM: a minibatch holds the rollout of n environments
@@ -809,7 +810,7 @@ def train(args: Args, signals=()) -> dict:
         learning_rate = args.learning_rate
         if args.anneal_lr:
             learning_rate *= 1 - global_step / args.total_timesteps
-        optimizer.param_groups[0]["lr"] = learning_rate
+        optimizer.param_groups[0]["lr"] = learning_rate  # there is one group
 
         # Rollout
         first_lstm_state = lstm_state  # LSTM: the update replays the rollout from it

@@ -8,10 +8,10 @@ and the deviations of ppo_continuous.py apply. This process, the learner, update
 Actors, called runners, collect the rollouts. It requires a package: pip install ray.
 1. A runner has one CPU, a part of the environments and a copy of the agent. For each rollout it
    gets the learner's current weights and statistics. It acts on the CPU, without --compile.
-2. A run computes bit for bit what ppo_continuous.py computes, with any number of runners, if all
-   CPUs are of one kind and PyTorch has one thread. For that each runner gets the state of the
-   learner's random generator and samples the actions of all environments, although it steps only
-   its own. Observations of the others are zeros.
+2. A run computes bit for bit what ppo_continuous.py computes, with any number of runners, if the
+   learner has no GPU and no --compile, all CPUs are of one kind and PyTorch has one thread. For
+   that each runner gets the state of the learner's random generator and samples the actions of
+   all environments, although it steps only its own. Observations of the others are zeros.
 3. Ray replaces a runner that dies, up to 30 times. The new one collects the rollout again, in
    environments seeded by the step; the episodes that were lost are not counted. If no CPU is free,
    the run waits for one. A signal takes effect at the end of the rollout.
@@ -57,7 +57,8 @@ except ImportError:  # no wheel for this platform: Gymnasium steps the environme
 #   WRAPPERS = (partial(gym.wrappers.TransformReward, func=lambda reward: 0.1 * reward),)
 #   ENV_KWARGS = {"g": 9.81}
 # EnvPool takes neither: with any of them Gymnasium steps the environments, in training as in
-# evaluation. For a fair comparison, run the baseline with --env-backend gymnasium as well.
+# evaluation. For a fair comparison, run the baseline with --env-backend gymnasium as well. Logged
+# returns are sums of the rewards that the wrappers return.
 WRAPPERS = ()
 ENV_KWARGS = {}
 
@@ -81,7 +82,7 @@ class Args:
     track: bool = False  # log to Weights & Biases as well
     wandb_project_name: str = "plainrl"  # W&B project
     wandb_entity: str | None = None  # W&B user or team
-    compile: bool = False  # torch.compile policy, advantages and loss; CUDA graphs on a GPU
+    compile: bool = False  # Ray: torch.compile advantages and loss; CUDA graphs on a GPU
     env_id: str = "BipedalWalker-v3"  # Gymnasium or EnvPool id with Box observations and actions
     env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"  # for training
     num_envs: int = 64  # parallel environments
@@ -102,11 +103,11 @@ class Args:
     norm_adv: bool = False  # standardise the advantages of each minibatch
     bootstrap_truncation: bool = True  # off: treat truncation as termination, a common mistake
     clip_coef: float = 0.2  # epsilon of the clipped surrogate and of --clip-vloss
-    clip_vloss: bool = False  # clip the change of the value as well
+    clip_vloss: bool = False  # clip the change of the value by --clip-coef too
     ent_coef: float = 0.0  # entropy coefficient
     vf_coef: float = 0.25  # value loss coefficient
     max_grad_norm: float = 0.5  # gradients are clipped to this norm
-    target_kl: float | None = None  # stop an update once the approximate KL exceeds this
+    target_kl: float | None = None  # end an update after an epoch that exceeds this approximate KL
 
     def __post_init__(self):
         self.runs_dir = os.path.expanduser(self.runs_dir)  # shells leave --runs-dir=~/runs as it is
@@ -117,7 +118,7 @@ class Args:
             raise ValueError(f"{wrong}; without it, the file's name is used")
         largest = {"num_envs": 10_000, "eval_episodes": 10_000, "torch_threads": 1024}
         fractions = ("gamma", "gae_lambda")
-        # A flag may be 0 where its default is; these may be 0 whatever their defaults are
+        # A flag whose default is 0 may be 0. So may these
         may_be_zero = ("seed", "eval_frequency", "keep_checkpoints")
         may_be_zero += ("ent_coef", "vf_coef", *fractions)
         for name, value in asdict(self).items():
@@ -301,7 +302,7 @@ class Agent(nn.Module):
 
     def get_action(self, x, action=None):
         """x (n, obs_dim) -> unclipped action (n, action_dim), logprob (n,) and entropy (n,)."""
-        mean = self.actor_mean(x)
+        mean = self.actor_mean(x)  # which evaluate() plays
         std = self.actor_logstd.exp()
         policy = Normal(mean, std, validate_args=False)  # train() checks for NaN itself
         if action is None:
@@ -700,7 +701,7 @@ def check_env(args: Args, seed: int):
         if isinstance(layer, (gym.wrappers.NormalizeObservation, gym.wrappers.NormalizeReward)):
             name = type(layer).__name__
             wrong = f"its wrapper {name} has statistics that evaluations do not share"
-            way_out = "remove it; the PPO files have --norm-obs and --norm-reward instead"
+            way_out = "remove it; PPO files have --norm-reward and, for vectors, --norm-obs instead"
             raise ValueError(f"{wrong}; {way_out}")
         layer = layer.env
     env.action_space.seed(seed)
@@ -744,13 +745,13 @@ def hint_for(env_id: str, error: Exception) -> str:
     """What to do about an environment that cannot be made, where the error does not say it."""
     module, _, name = env_id.rpartition(":")
     if "ALE/" in env_id or "NoFrameskip-v" in env_id:
-        return ". Atari games are for ppo_atari.py, a2c_atari.py and dqn_atari.py"
+        return ". Atari games are for ppo_atari.py and other files *_atari.py"
     if module.startswith("."):
         return ". Add the module's folder to the variable PYTHONPATH, and write its name alone"
     if isinstance(error, ImportError) and module:
         return f". Install {module}, or add its folder to the variable PYTHONPATH"
     if isinstance(error, gym.error.NameNotFound) and "Did you mean" not in str(error):
-        return f". Is {name} the name that its module registers, and the id MODULE:NAME?"
+        return f". Check that the id is MODULE:NAME, and that MODULE registers {name}"
     if isinstance(error, TypeError) and "environment creator" in str(error):
         return ". Put keyword arguments of the environment into ENV_KWARGS"
     *_, source = traceback.extract_tb(error.__traceback__)  # the line that raised the error
@@ -758,6 +759,21 @@ def hint_for(env_id: str, error: Exception) -> str:
     if source.filename == __file__ or "gymnasium" in folders or "importlib" in source.filename:
         return ""
     return f" ({type(error).__name__} in {source.filename}, line {source.lineno})"
+
+
+def warn_of_bounds(args: Args, space: gym.spaces.Box):
+    """Warn if a policy that begins near 0 tries few of the actions, or only the bounds."""
+    low = space.low
+    high = space.high
+    std = args.init_std
+    is_wide = 10 < np.abs([low, high]).max() < 1e15  # larger ones are no bounds
+    is_apart = np.any((low > std) | (high < -std))
+    is_narrow = np.any(high < low + 0.1 * std)
+    if is_wide or is_apart or is_narrow:
+        bounds = f"{low.min():g} to {high.max():g}"
+        wrong = f"actions are from {bounds}, but begin near 0 (--init-std {std})"
+        way_out = "use ppo_squashed.py, or add gym.wrappers.RescaleAction to WRAPPERS"
+        print(f"--env-id {args.env_id}: {wrong}; {way_out}", file=sys.stderr)
 
 
 def open_envs(args: Args, env_seed: int, global_step: int):
@@ -770,6 +786,8 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         # Fail now, not after training
         eval_envs, eval_obs = make_envs(args, eval_backend, 1, env_seed)
         eval_envs.close()
+        if args.capture_video:
+            check_video(args, eval_backend)
         # Ray: one environment to know the spaces; the runners make those that are stepped
         envs, obs = make_envs(args, backend, 1, env_seed)
         obs = obs.repeat(args.num_envs, axis=0)
@@ -804,11 +822,7 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     if not is_box or action_space.dtype.kind != "f":
         way_out = "add a wrapper to WRAPPERS whose actions are a Box of at least one real number"
         sys.exit(f"--env-id {args.env_id}: {action_space} actions; {way_out}")
-    largest_action = np.abs([action_space.low, action_space.high]).max()
-    if 10 < largest_action < 1e15:  # the policy would explore a small part of them
-        wrong = f"actions reach {largest_action:g}, but begin near 0 (--init-std {args.init_std})"
-        way_out = "use ppo_squashed.py, or add gym.wrappers.RescaleAction to WRAPPERS"
-        print(f"--env-id {args.env_id}: {wrong}; {way_out}", file=sys.stderr)
+    warn_of_bounds(args, action_space)
     sizes = (*obs.shape[1:], *action_space.shape)
     eval_sizes = (*eval_obs.shape[1:], *eval_envs.single_action_space.shape)
     if sizes != eval_sizes:
@@ -1021,7 +1035,7 @@ def train(args: Args, signals=()) -> dict:
         learning_rate = args.learning_rate
         if args.anneal_lr:
             learning_rate *= 1 - global_step / args.total_timesteps
-        optimizer.param_groups[0]["lr"] = learning_rate
+        optimizer.param_groups[0]["lr"] = learning_rate  # there is one group
 
         # Rollout
         # Ray: the runners collect it with the learner's weights, statistics and random generator

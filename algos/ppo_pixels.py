@@ -6,10 +6,10 @@ PPO: Schulman et al. 2017, arXiv:1707.06347. GAE: Schulman et al. 2016, arXiv:15
 Network: Mnih et al. 2015, Nature 518:529. The file takes any Gymnasium environment with Discrete
 actions. Observations that are stacks of images (frames, height, width) are used as they are.
 Grey images (height, width) or (height, width, 1) and images in colour (height, width, 3) become
-stacks of the last 4 frames, grey and 84 x 84. Where observations are no images, so does what the
-environment renders. Atari games have a file of their own, ppo_atari.py.
+stacks of the last 4 frames, grey and 84 x 84. Where observations are no images, the
+rendered frames are used so. Atari games have a file of their own, ppo_atari.py.
 What differs from PPO's paper:
-1. Actor and critic share the network, and --precision auto may compute it in bfloat16.
+1. --precision auto may compute the network in bfloat16.
 2. Rewards are divided by the discounted return's standard deviation and clipped to +-10.
 3. Advantages are standardised, gradients clipped, and the learning rate annealed to zero.
 4. Truncation is not termination: a truncated episode bootstraps from its last observation.
@@ -83,11 +83,11 @@ class Args:
     norm_reward: bool = True  # divide rewards by the discounted return's standard deviation
     norm_adv: bool = True  # standardise the advantages of each minibatch
     clip_coef: float = 0.2  # epsilon of the clipped surrogate and of --clip-vloss
-    clip_vloss: bool = False  # clip the change of the value as well
+    clip_vloss: bool = False  # clip the change of the value by --clip-coef too
     ent_coef: float = 0.0  # entropy coefficient
     vf_coef: float = 0.5  # value loss coefficient
     max_grad_norm: float = 0.5  # gradients are clipped to this norm
-    target_kl: float | None = None  # stop an update once the approximate KL exceeds this
+    target_kl: float | None = None  # end an update after an epoch that exceeds this approximate KL
 
     def __post_init__(self):
         self.runs_dir = os.path.expanduser(self.runs_dir)  # shells leave --runs-dir=~/runs as it is
@@ -98,7 +98,7 @@ class Args:
             raise ValueError(f"{wrong}; without it, the file's name is used")
         largest = {"num_envs": 10_000, "eval_episodes": 10_000, "torch_threads": 1024}
         fractions = ("gamma", "gae_lambda")
-        # A flag may be 0 where its default is; these may be 0 whatever their defaults are
+        # A flag whose default is 0 may be 0. So may these
         may_be_zero = ("seed", "torch_threads", "eval_frequency", "keep_checkpoints")
         may_be_zero += ("ent_coef", "vf_coef", *fractions)
         for name, value in asdict(self).items():
@@ -174,7 +174,7 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None):
         other = "gym.wrappers.FlattenObservation there trains on what the environment renders"
         raise ValueError(f"images must be uint8 and {right}, not {space}; {way_out}. {other}")
     is_stack = is_image and len(space.shape) == 3 and space.shape[-1] not in (1, 3)
-    if is_image and not is_stack:
+    if is_image:
         bounds = {*space.low.flat, *space.high.flat}
         if bounds != {0, 255}:
             way_out = "convert them with gym.wrappers.TransformObservation in WRAPPERS"
@@ -186,9 +186,10 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None):
         env = make_unprocessed(**render_mode)
         if not is_image:
             env = gym.wrappers.AddRenderObservation(env)  # replaces the observation by the image
-            dtype = env.render().dtype
-            if dtype != np.uint8:
-                raise TypeError(f"render() returns pixels of {dtype}, not of uint8; mend it")
+            frame = env.render()
+            if frame.dtype != np.uint8 or frame.shape[-1] == 4:  # 4: with transparency
+                wrong = f"render() returns {frame.dtype} of shape {frame.shape}"
+                raise TypeError(f"{wrong}, not uint8 of shape (height, width, 3); mend it")
         if records_video:
             env = gym.wrappers.RecordVideo(env, f"{video_dir}/env-{index}", lambda n: n == 0)
         if not is_stack:
@@ -531,7 +532,7 @@ def check_env(args: Args, seed: int):
         if isinstance(layer, (gym.wrappers.NormalizeObservation, gym.wrappers.NormalizeReward)):
             name = type(layer).__name__
             wrong = f"its wrapper {name} has statistics that evaluations do not share"
-            way_out = "remove it; the PPO files have --norm-obs and --norm-reward instead"
+            way_out = "remove it; PPO files have --norm-reward and, for vectors, --norm-obs instead"
             raise ValueError(f"{wrong}; {way_out}")
         layer = layer.env
     env.action_space.seed(seed)
@@ -575,13 +576,13 @@ def hint_for(env_id: str, error: Exception) -> str:
     """What to do about an environment that cannot be made, where the error does not say it."""
     module, _, name = env_id.rpartition(":")
     if "ALE/" in env_id or "NoFrameskip-v" in env_id:
-        return ". Atari games are for ppo_atari.py, a2c_atari.py and dqn_atari.py"
+        return ". Atari games are for ppo_atari.py and other files *_atari.py"
     if module.startswith("."):
         return ". Add the module's folder to the variable PYTHONPATH, and write its name alone"
     if isinstance(error, ImportError) and module:
         return f". Install {module}, or add its folder to the variable PYTHONPATH"
     if isinstance(error, gym.error.NameNotFound) and "Did you mean" not in str(error):
-        return f". Is {name} the name that its module registers, and the id MODULE:NAME?"
+        return f". Check that the id is MODULE:NAME, and that MODULE registers {name}"
     if isinstance(error, TypeError) and "environment creator" in str(error):
         return ". Put keyword arguments of the environment into ENV_KWARGS"
     *_, source = traceback.extract_tb(error.__traceback__)  # the line that raised the error
@@ -642,6 +643,9 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         needed = "this file takes Discrete ones from 0 on, ppo_pixels_continuous.py a Box"
         sys.exit(f"--env-id {args.env_id}: {action_space} actions; {needed}")
     _, frames, height, width = obs.shape
+    if frames == 3:
+        advice = "if they are colours, give them the shape (height, width, 3) in WRAPPERS"
+        print(f"--env-id {args.env_id}: takes 3 images as 3 frames; {advice}", file=sys.stderr)
     if min(height, width) < 36:  # the convolutions would leave nothing
         wrong = f"{frames} images of {height} x {width}, but the network needs 36 x 36"
         way_out = "change size or order with gym.wrappers.TransformObservation in WRAPPERS"
@@ -871,7 +875,7 @@ def train(args: Args, signals=()) -> dict:
         learning_rate = args.learning_rate
         if args.anneal_lr:
             learning_rate *= 1 - global_step / args.total_timesteps
-        optimizer.param_groups[0]["lr"] = learning_rate
+        optimizer.param_groups[0]["lr"] = learning_rate  # there is one group
 
         # Rollout
         for t in range(args.num_steps):

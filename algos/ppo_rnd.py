@@ -55,7 +55,8 @@ except ImportError:  # no wheel for this platform: Gymnasium steps the environme
 #   WRAPPERS = (partial(gym.wrappers.TransformReward, func=lambda reward: 0.1 * reward),)
 #   ENV_KWARGS = {"g": 9.81}
 # EnvPool takes neither: with any of them Gymnasium steps the environments, in training as in
-# evaluation. For a fair comparison, run the baseline with --env-backend gymnasium as well.
+# evaluation. For a fair comparison, run the baseline with --env-backend gymnasium as well. Logged
+# returns are sums of the rewards that the wrappers return.
 WRAPPERS = ()
 ENV_KWARGS = {}
 
@@ -98,7 +99,7 @@ class Args:
     norm_adv: bool = False  # standardise the advantages of each minibatch
     bootstrap_truncation: bool = True  # off: treat truncation as termination, a common mistake
     clip_coef: float = 0.2  # epsilon of the clipped surrogate and of --clip-vloss
-    clip_vloss: bool = False  # clip the change of the value as well
+    clip_vloss: bool = False  # clip the change of the value by --clip-coef too
     ent_coef: float = 0.0  # entropy coefficient
     vf_coef: float = 0.25  # value loss coefficient
     max_grad_norm: float = 0.5  # gradients are clipped to this norm
@@ -106,7 +107,7 @@ class Args:
     rnd_scale: float = 3.0  # RND: scale of the initial weights and biases in its first layers
     int_coef: float = 1.0  # RND: weight of the intrinsic advantage; at 0 its networks still train
     ext_coef: float = 2.0  # RND: weight of the reward's advantage
-    target_kl: float | None = None  # stop an update once the approximate KL exceeds this
+    target_kl: float | None = None  # end an update after an epoch that exceeds this approximate KL
 
     def __post_init__(self):
         self.runs_dir = os.path.expanduser(self.runs_dir)  # shells leave --runs-dir=~/runs as it is
@@ -117,7 +118,7 @@ class Args:
             raise ValueError(f"{wrong}; without it, the file's name is used")
         largest = {"num_envs": 10_000, "eval_episodes": 10_000, "torch_threads": 1024}
         fractions = ("gamma", "gae_lambda")
-        # A flag may be 0 where its default is; these may be 0 whatever their defaults are
+        # A flag whose default is 0 may be 0. So may these
         may_be_zero = ("seed", "eval_frequency", "keep_checkpoints")
         may_be_zero += ("ent_coef", "vf_coef", *fractions)
         may_be_zero += ("int_gamma", "int_coef", "ext_coef")  # RND: 0 is allowed
@@ -409,7 +410,8 @@ def intrinsic_gae(agent: Agent, args: Args, x, rewards, valid):  # RND: section 
     values = agent.int_critic(x).squeeze(-1)
     # In an autoreset step t, obs[t] is the old episode's last observation, on which the critic is
     # never trained, and obs[t + 1] the new episode's first. The step before bootstraps from obs[t].
-    # So the autoreset step counts as one without reward: V(obs[t]) = int_gamma * V(obs[t + 1]).
+    # So the autoreset step counts as one without reward: V(obs[t]) = int_gamma * V(obs[t + 1]). Only
+    # where the rollout ends with the episode, its next observation is not known, and V(obs[T]) stays.
     autoreset = ~valid
     values[:-1][autoreset] = args.int_gamma * values[1:][autoreset]
     no_ends = torch.zeros_like(rewards)  # no step counts as terminated or done
@@ -701,7 +703,7 @@ def check_env(args: Args, seed: int):
         if isinstance(layer, (gym.wrappers.NormalizeObservation, gym.wrappers.NormalizeReward)):
             name = type(layer).__name__
             wrong = f"its wrapper {name} has statistics that evaluations do not share"
-            way_out = "remove it; the PPO files have --norm-obs and --norm-reward instead"
+            way_out = "remove it; PPO files have --norm-reward and, for vectors, --norm-obs instead"
             raise ValueError(f"{wrong}; {way_out}")
         layer = layer.env
     env.action_space.seed(seed)
@@ -745,13 +747,13 @@ def hint_for(env_id: str, error: Exception) -> str:
     """What to do about an environment that cannot be made, where the error does not say it."""
     module, _, name = env_id.rpartition(":")
     if "ALE/" in env_id or "NoFrameskip-v" in env_id:
-        return ". Atari games are for ppo_atari.py, a2c_atari.py and dqn_atari.py"
+        return ". Atari games are for ppo_atari.py and other files *_atari.py"
     if module.startswith("."):
         return ". Add the module's folder to the variable PYTHONPATH, and write its name alone"
     if isinstance(error, ImportError) and module:
         return f". Install {module}, or add its folder to the variable PYTHONPATH"
     if isinstance(error, gym.error.NameNotFound) and "Did you mean" not in str(error):
-        return f". Is {name} the name that its module registers, and the id MODULE:NAME?"
+        return f". Check that the id is MODULE:NAME, and that MODULE registers {name}"
     if isinstance(error, TypeError) and "environment creator" in str(error):
         return ". Put keyword arguments of the environment into ENV_KWARGS"
     *_, source = traceback.extract_tb(error.__traceback__)  # the line that raised the error
@@ -759,6 +761,21 @@ def hint_for(env_id: str, error: Exception) -> str:
     if source.filename == __file__ or "gymnasium" in folders or "importlib" in source.filename:
         return ""
     return f" ({type(error).__name__} in {source.filename}, line {source.lineno})"
+
+
+def warn_of_bounds(args: Args, space: gym.spaces.Box):
+    """Warn if a policy that begins near 0 tries few of the actions, or only the bounds."""
+    low = space.low
+    high = space.high
+    std = args.init_std
+    is_wide = 10 < np.abs([low, high]).max() < 1e15  # larger ones are no bounds
+    is_apart = np.any((low > std) | (high < -std))
+    is_narrow = np.any(high < low + 0.1 * std)
+    if is_wide or is_apart or is_narrow:
+        bounds = f"{low.min():g} to {high.max():g}"
+        wrong = f"actions are from {bounds}, but begin near 0 (--init-std {std})"
+        way_out = "use ppo_squashed.py, or add gym.wrappers.RescaleAction to WRAPPERS"
+        print(f"--env-id {args.env_id}: {wrong}; {way_out}", file=sys.stderr)
 
 
 def open_envs(args: Args, env_seed: int, global_step: int):
@@ -806,11 +823,8 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         wanted = "this file takes a Box of real numbers or Discrete(n) with start=0"
         other = "ppo_multidiscrete.py takes MultiDiscrete ones"
         sys.exit(f"--env-id {args.env_id}: {action_space} actions; {wanted}; {other}")
-    largest_action = np.abs([action_space.low, action_space.high]).max() if is_box else 0
-    if 10 < largest_action < 1e15:  # the policy would explore a small part of them
-        wrong = f"actions reach {largest_action:g}, but begin near 0 (--init-std {args.init_std})"
-        way_out = "use ppo_squashed.py, or add gym.wrappers.RescaleAction to WRAPPERS"
-        print(f"--env-id {args.env_id}: {wrong}; {way_out}", file=sys.stderr)
+    if is_box:
+        warn_of_bounds(args, action_space)
     sizes = (*obs.shape[1:], *action_space.shape)
     eval_sizes = (*eval_obs.shape[1:], *eval_envs.single_action_space.shape)
     if sizes != eval_sizes:
@@ -1024,7 +1038,7 @@ def train(args: Args, signals=()) -> dict:
         learning_rate = args.learning_rate
         if args.anneal_lr:
             learning_rate *= 1 - global_step / args.total_timesteps
-        optimizer.param_groups[0]["lr"] = learning_rate
+        optimizer.param_groups[0]["lr"] = learning_rate  # there is one group
 
         # Rollout
         for t in range(args.num_steps):

@@ -52,7 +52,8 @@ except ImportError:  # no wheel for this platform: Gymnasium steps the environme
 #   WRAPPERS = (partial(gym.wrappers.TransformReward, func=lambda reward: 0.1 * reward),)
 #   ENV_KWARGS = {"g": 9.81}
 # EnvPool takes neither: with any of them Gymnasium steps the environments, in training as in
-# evaluation. For a fair comparison, run the baseline with --env-backend gymnasium as well.
+# evaluation. For a fair comparison, run the baseline with --env-backend gymnasium as well. Logged
+# returns are sums of the rewards that the wrappers return.
 WRAPPERS = ()
 ENV_KWARGS = {}
 
@@ -95,11 +96,11 @@ class Args:
     norm_adv: bool = False  # standardise the advantages of each minibatch
     bootstrap_truncation: bool = True  # off: treat truncation as termination, a common mistake
     clip_coef: float = 0.2  # epsilon of the clipped surrogate and of --clip-vloss
-    clip_vloss: bool = False  # clip the change of the value as well
+    clip_vloss: bool = False  # clip the change of the value by --clip-coef too
     ent_coef: float = 0.0  # entropy coefficient
     vf_coef: float = 0.25  # value loss coefficient
     max_grad_norm: float = 0.5  # gradients are clipped to this norm
-    target_kl: float | None = None  # stop an update once the approximate KL exceeds this
+    target_kl: float | None = None  # end an update after an epoch that exceeds this approximate KL
 
     def __post_init__(self):
         self.runs_dir = os.path.expanduser(self.runs_dir)  # shells leave --runs-dir=~/runs as it is
@@ -110,7 +111,7 @@ class Args:
             raise ValueError(f"{wrong}; without it, the file's name is used")
         largest = {"num_envs": 10_000, "eval_episodes": 10_000, "torch_threads": 1024}
         fractions = ("gamma", "gae_lambda")
-        # A flag may be 0 where its default is; these may be 0 whatever their defaults are
+        # A flag whose default is 0 may be 0. So may these
         may_be_zero = ("seed", "eval_frequency", "keep_checkpoints")
         may_be_zero += ("ent_coef", "vf_coef", *fractions)
         for name, value in asdict(self).items():
@@ -294,7 +295,7 @@ class Agent(nn.Module):
 
     def get_action(self, x, action=None):
         """x (n, obs_dim) -> unclipped action (n, action_dim), logprob (n,) and entropy (n,)."""
-        mean = self.actor_mean(x)
+        mean = self.actor_mean(x)  # which evaluate() plays
         std = self.actor_logstd.exp()
         policy = Normal(mean, std, validate_args=False)  # train() checks for NaN itself
         if action is None:
@@ -316,8 +317,8 @@ class Agent(nn.Module):
         low = self.action_space.low
         high = self.action_space.high
         action = action.cpu().numpy().reshape(-1, *low.shape)
-        action = low + (high - low) * action  # Squash: rounding may exceed the bounds
-        return action.clip(low, high)
+        action = low + (high - low) * action  # Squash:
+        return action.clip(low, high)  # rounding may exceed the bounds
 
 
 def compute_gae(rewards, values, terminateds, dones, gamma, gae_lambda):
@@ -599,7 +600,7 @@ def check_env(args: Args, seed: int):
         if isinstance(layer, (gym.wrappers.NormalizeObservation, gym.wrappers.NormalizeReward)):
             name = type(layer).__name__
             wrong = f"its wrapper {name} has statistics that evaluations do not share"
-            way_out = "remove it; the PPO files have --norm-obs and --norm-reward instead"
+            way_out = "remove it; PPO files have --norm-reward and, for vectors, --norm-obs instead"
             raise ValueError(f"{wrong}; {way_out}")
         layer = layer.env
     env.action_space.seed(seed)
@@ -643,13 +644,13 @@ def hint_for(env_id: str, error: Exception) -> str:
     """What to do about an environment that cannot be made, where the error does not say it."""
     module, _, name = env_id.rpartition(":")
     if "ALE/" in env_id or "NoFrameskip-v" in env_id:
-        return ". Atari games are for ppo_atari.py, a2c_atari.py and dqn_atari.py"
+        return ". Atari games are for ppo_atari.py and other files *_atari.py"
     if module.startswith("."):
         return ". Add the module's folder to the variable PYTHONPATH, and write its name alone"
     if isinstance(error, ImportError) and module:
         return f". Install {module}, or add its folder to the variable PYTHONPATH"
     if isinstance(error, gym.error.NameNotFound) and "Did you mean" not in str(error):
-        return f". Is {name} the name that its module registers, and the id MODULE:NAME?"
+        return f". Check that the id is MODULE:NAME, and that MODULE registers {name}"
     if isinstance(error, TypeError) and "environment creator" in str(error):
         return ". Put keyword arguments of the environment into ENV_KWARGS"
     *_, source = traceback.extract_tb(error.__traceback__)  # the line that raised the error
@@ -657,6 +658,15 @@ def hint_for(env_id: str, error: Exception) -> str:
     if source.filename == __file__ or "gymnasium" in folders or "importlib" in source.filename:
         return ""
     return f" ({type(error).__name__} in {source.filename}, line {source.lineno})"
+
+
+def check_bounds(args: Args, space: gym.spaces.Box):  # Squash: in place of warn_of_bounds()
+    """Exit if the policy would have an infinite density, or no bounds to squash its actions to."""
+    if (space.low == space.high).any():
+        way_out = "add a wrapper to WRAPPERS that removes the constant ones"
+        sys.exit(f"--env-id {args.env_id}: some of the {space} actions are constant; {way_out}")
+    if np.abs([space.low, space.high]).max() > 1e15:
+        sys.exit(f"--env-id {args.env_id}: no action bounds; ppo_continuous.py needs none")
 
 
 def open_envs(args: Args, env_seed: int, global_step: int):
@@ -704,13 +714,7 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     if not is_box or action_space.dtype.kind != "f":
         way_out = "add a wrapper to WRAPPERS whose actions are a Box of at least one real number"
         sys.exit(f"--env-id {args.env_id}: {action_space} actions; {way_out}")
-    if (action_space.low == action_space.high).any():  # Squash: the density would be infinite
-        way_out = "add a wrapper to WRAPPERS that removes the constant ones"
-        sys.exit(
-            f"--env-id {args.env_id}: some of the {action_space} actions are constant; {way_out}"
-        )
-    if np.abs([action_space.low, action_space.high]).max() > 1e15:  # Squash: or infinite
-        sys.exit(f"--env-id {args.env_id}: no action bounds; ppo_continuous.py needs none")
+    check_bounds(args, action_space)  # Squash:
     sizes = (*obs.shape[1:], *action_space.shape)
     eval_sizes = (*eval_obs.shape[1:], *eval_envs.single_action_space.shape)
     if sizes != eval_sizes:
@@ -923,7 +927,7 @@ def train(args: Args, signals=()) -> dict:
         learning_rate = args.learning_rate
         if args.anneal_lr:
             learning_rate *= 1 - global_step / args.total_timesteps
-        optimizer.param_groups[0]["lr"] = learning_rate
+        optimizer.param_groups[0]["lr"] = learning_rate  # there is one group
 
         # Rollout
         for t in range(args.num_steps):

@@ -3,11 +3,12 @@
     python algos/pqn.py --env-id CartPole-v1
 
 PQN: Gallici et al. 2025 (ICLR), arXiv:2407.04811. Many environments step at once, so that a rollout
-is a batch of varied samples. Layer normalisation keeps the values from diverging. So PQN learns as
+is a batch of varied samples. Layer normalisation is meant to keep the values from diverging. So PQN learns as
 PPO does, in epochs of minibatches over a rollout, and needs neither a replay buffer nor a target
 network. The default settings are CleanRL's, but for the shape of the rollout, the number of minibatches
 and the final epsilon, which are those of the paper's code for CartPole. What differs from the paper:
-1. Weights are initialised orthogonally. The loss lacks the factor 1/2.
+1. Weights are initialised orthogonally. The loss lacks the factor 1/2, and the L2 penalty of the
+   paper's proof.
 2. Truncation is not termination: a truncated episode bootstraps from its last observation.
 """
 
@@ -48,7 +49,8 @@ except ImportError:  # no wheel for this platform: Gymnasium steps the environme
 #   WRAPPERS = (partial(gym.wrappers.TransformReward, func=lambda reward: 0.1 * reward),)
 #   ENV_KWARGS = {"g": 9.81}
 # EnvPool takes neither: with any of them Gymnasium steps the environments, in training as in
-# evaluation. For a fair comparison, run the baseline with --env-backend gymnasium as well.
+# evaluation. For a fair comparison, run the baseline with --env-backend gymnasium as well. Logged
+# returns are sums of the rewards that the wrappers return.
 WRAPPERS = ()
 ENV_KWARGS = {}
 
@@ -99,7 +101,7 @@ class Args:
             raise ValueError(f"{wrong}; without it, the file's name is used")
         largest = {"num_envs": 10_000, "eval_episodes": 10_000, "torch_threads": 1024}
         fractions = ("gamma", "q_lambda", "start_e", "end_e", "eval_e", "exploration_fraction")
-        # A flag may be 0 where its default is; these may be 0 whatever their defaults are
+        # A flag whose default is 0 may be 0. So may these
         may_be_zero = ("seed", "eval_frequency", "keep_checkpoints", *fractions)
         for name, value in asdict(self).items():
             flag = f"--{name.replace('_', '-')} {value}"
@@ -517,7 +519,7 @@ def check_env(args: Args, seed: int):
         if isinstance(layer, (gym.wrappers.NormalizeObservation, gym.wrappers.NormalizeReward)):
             name = type(layer).__name__
             wrong = f"its wrapper {name} has statistics that evaluations do not share"
-            way_out = "remove it; the PPO files have --norm-obs and --norm-reward instead"
+            way_out = "remove it; PPO files have --norm-reward and, for vectors, --norm-obs instead"
             raise ValueError(f"{wrong}; {way_out}")
         layer = layer.env
     env.action_space.seed(seed)
@@ -561,13 +563,13 @@ def hint_for(env_id: str, error: Exception) -> str:
     """What to do about an environment that cannot be made, where the error does not say it."""
     module, _, name = env_id.rpartition(":")
     if "ALE/" in env_id or "NoFrameskip-v" in env_id:
-        return ". Atari games are for ppo_atari.py, a2c_atari.py and dqn_atari.py"
+        return ". Atari games are for ppo_atari.py and other files *_atari.py"
     if module.startswith("."):
         return ". Add the module's folder to the variable PYTHONPATH, and write its name alone"
     if isinstance(error, ImportError) and module:
         return f". Install {module}, or add its folder to the variable PYTHONPATH"
     if isinstance(error, gym.error.NameNotFound) and "Did you mean" not in str(error):
-        return f". Is {name} the name that its module registers, and the id MODULE:NAME?"
+        return f". Check that the id is MODULE:NAME, and that MODULE registers {name}"
     if isinstance(error, TypeError) and "environment creator" in str(error):
         return ". Put keyword arguments of the environment into ENV_KWARGS"
     *_, source = traceback.extract_tb(error.__traceback__)  # the line that raised the error
@@ -833,7 +835,7 @@ def train(args: Args, signals=()) -> dict:
         learning_rate = args.learning_rate
         if args.anneal_lr:
             learning_rate *= 1 - global_step / args.total_timesteps
-        optimizer.param_groups[0]["lr"] = learning_rate
+        optimizer.param_groups[0]["lr"] = learning_rate  # there is one group
 
         # Rollout
         for t in range(args.num_steps):

@@ -9,6 +9,7 @@ learner's rewards are clipped to their sign. Logged returns are raw and of whole
 What differs from the paper:
 1. Weights are initialised orthogonally, and --precision auto may compute the network in bfloat16.
    The loss lacks the factor 1/2. A rollout is smaller, and the learning rate is annealed.
+   Layer normalisation is over channels and pixels; the authors' code normalises each pixel alone.
 2. Each life begins with FIRE and action 2, in games that have FIRE.
 3. Truncation is not termination: a truncated game bootstraps from its last observation.
 """
@@ -65,7 +66,7 @@ class Args:
         "BreakoutNoFrameskip-v4"  # sticky actions as in the id; a frame skip of 1 becomes 4
     )
     num_envs: int = 8  # parallel environments
-    total_timesteps: int = 10_000_000  # steps of all environments, but for those of FireOnLifeLoss
+    total_timesteps: int = 10_000_000  # steps in which the agent acts: no resets, no script
     learning_rate: float = 2.5e-4  # of RAdam
     anneal_lr: bool = True  # anneal the learning rate linearly to zero over --total-timesteps
     num_steps: int = 128  # steps of each environment in a rollout
@@ -90,7 +91,7 @@ class Args:
             raise ValueError(f"{wrong}; without it, the file's name is used")
         largest = {"num_envs": 10_000, "eval_episodes": 10_000, "torch_threads": 1024}
         fractions = ("gamma", "q_lambda", "start_e", "end_e", "eval_e", "exploration_fraction")
-        # A flag may be 0 where its default is; these may be 0 whatever their defaults are
+        # A flag whose default is 0 may be 0. So may these
         may_be_zero = ("seed", "torch_threads", "eval_frequency", "keep_checkpoints", *fractions)
         for name, value in asdict(self).items():
             flag = f"--{name.replace('_', '-')} {value}"
@@ -710,7 +711,7 @@ def train(args: Args, signals=()) -> dict:
         learning_rate = args.learning_rate
         if args.anneal_lr:
             learning_rate *= 1 - global_step / args.total_timesteps
-        optimizer.param_groups[0]["lr"] = learning_rate
+        optimizer.param_groups[0]["lr"] = learning_rate  # there is one group
 
         # Rollout
         for t in range(args.num_steps):

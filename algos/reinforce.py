@@ -18,7 +18,7 @@ What differs from the textbook:
 2. An update uses one episode of each parallel environment. Truncation ends an episode like
    termination: without a bootstrap, no reward after it counts.
 
-Where to look: train(), the last function, is the algorithm. compute_returns() computes G_t, and
+Where to look: train(), near the end of the file, is the algorithm. compute_returns() computes G_t, and
 reinforce_loss() is the formula above. Compared with ppo.py, this file has no --compile,
 and it scales neither observations nor rewards.
 """
@@ -62,7 +62,8 @@ except ImportError:  # no wheel for this platform: Gymnasium steps the environme
 #   WRAPPERS = (partial(gym.wrappers.TransformReward, func=lambda reward: 0.1 * reward),)
 #   ENV_KWARGS = {"g": 9.81}
 # EnvPool takes neither: with any of them Gymnasium steps the environments, in training as in
-# evaluation. For a fair comparison, run the baseline with --env-backend gymnasium as well.
+# evaluation. For a fair comparison, run the baseline with --env-backend gymnasium as well. Logged
+# returns are sums of the rewards that the wrappers return.
 WRAPPERS = ()
 ENV_KWARGS = {}
 
@@ -93,7 +94,7 @@ class Args:
     learning_rate: float = 3e-3  # of Adam
     anneal_lr: bool = True  # anneal the learning rate linearly to zero over --total-timesteps
     gamma: float = 0.99  # discount factor
-    baseline: Literal["value", "none"] = "value"  # subtract the predicted return, or nothing
+    baseline: Literal["value", "none"] = "value"  # subtract the predicted return, or only the mean
     norm_adv: bool = True  # standardise the advantages of each batch
 
     def __post_init__(self):
@@ -104,7 +105,7 @@ class Args:
             wrong = f"--exp-name {name[:150]!r} must be printable, 1 to 150 bytes in UTF-8"
             raise ValueError(f"{wrong}; without it, the file's name is used")
         largest = {"num_envs": 10_000, "eval_episodes": 10_000, "torch_threads": 1024}
-        # A flag may be 0 where its default is; these may be 0 whatever their defaults are
+        # A flag whose default is 0 may be 0. So may these
         may_be_zero = ("seed", "eval_frequency", "keep_checkpoints", "gamma")
         for name, value in asdict(self).items():
             flag = f"--{name.replace('_', '-')} {value}"
@@ -498,7 +499,7 @@ def check_env(args: Args, seed: int):
         if isinstance(layer, (gym.wrappers.NormalizeObservation, gym.wrappers.NormalizeReward)):
             name = type(layer).__name__
             wrong = f"its wrapper {name} has statistics that evaluations do not share"
-            way_out = "remove it; the PPO files have --norm-obs and --norm-reward instead"
+            way_out = "remove it; PPO files have --norm-reward and, for vectors, --norm-obs instead"
             raise ValueError(f"{wrong}; {way_out}")
         layer = layer.env
     env.action_space.seed(seed)
@@ -542,13 +543,13 @@ def hint_for(env_id: str, error: Exception) -> str:
     """What to do about an environment that cannot be made, where the error does not say it."""
     module, _, name = env_id.rpartition(":")
     if "ALE/" in env_id or "NoFrameskip-v" in env_id:
-        return ". Atari games are for ppo_atari.py, a2c_atari.py and dqn_atari.py"
+        return ". Atari games are for ppo_atari.py and other files *_atari.py"
     if module.startswith("."):
         return ". Add the module's folder to the variable PYTHONPATH, and write its name alone"
     if isinstance(error, ImportError) and module:
         return f". Install {module}, or add its folder to the variable PYTHONPATH"
     if isinstance(error, gym.error.NameNotFound) and "Did you mean" not in str(error):
-        return f". Is {name} the name that its module registers, and the id MODULE:NAME?"
+        return f". Check that the id is MODULE:NAME, and that MODULE registers {name}"
     if isinstance(error, TypeError) and "environment creator" in str(error):
         return ". Put keyword arguments of the environment into ENV_KWARGS"
     *_, source = traceback.extract_tb(error.__traceback__)  # the line that raised the error
@@ -774,7 +775,7 @@ def train(args: Args, signals=()) -> dict:
         learning_rate = args.learning_rate
         if args.anneal_lr:
             learning_rate *= 1 - global_step / args.total_timesteps
-        optimizer.param_groups[0]["lr"] = learning_rate
+        optimizer.param_groups[0]["lr"] = learning_rate  # there is one group
 
         # Rollout: one episode of each environment. Those whose episode has ended are stepped
         # further, until the last episode has ended as well, but these steps are not used.

@@ -60,7 +60,8 @@ except ImportError:  # no wheel for this platform: Gymnasium steps the environme
 #   WRAPPERS = (partial(gym.wrappers.TransformReward, func=lambda reward: 0.1 * reward),)
 #   ENV_KWARGS = {"g": 9.81}
 # EnvPool takes neither: with any of them Gymnasium steps the environments, in training as in
-# evaluation. For a fair comparison, run the baseline with --env-backend gymnasium as well.
+# evaluation. For a fair comparison, run the baseline with --env-backend gymnasium as well. Logged
+# returns are sums of the rewards that the wrappers return.
 WRAPPERS = ()
 ENV_KWARGS = {}
 
@@ -103,7 +104,7 @@ class Args:
     policy_frequency: int = 2  # TD3: updates of the critics per update of the policy
     exploration_noise: float = 0.1  # TD3: standard deviation of the noise on training's actions
     policy_noise: float = 0.2  # TD3: standard deviation of the noise on the target policy's actions
-    noise_clip: float = 0.5  # TD3: --policy-noise is clipped to this absolute value
+    noise_clip: float = 0.5  # TD3: the noise on the target's actions is clipped to +- this
 
     def __post_init__(self):
         self.runs_dir = os.path.expanduser(self.runs_dir)  # shells leave --runs-dir=~/runs as it is
@@ -114,7 +115,7 @@ class Args:
             raise ValueError(f"{wrong}; without it, the file's name is used")
         largest = {"num_envs": 10_000, "eval_episodes": 10_000, "torch_threads": 1024}
         fractions = ("gamma", "tau")
-        # A flag may be 0 where its default is; these may be 0 whatever their defaults are
+        # A flag whose default is 0 may be 0. So may these
         may_be_zero = ("seed", "eval_frequency", "keep_checkpoints", *fractions)
         may_be_zero += ("exploration_noise", "policy_noise", "noise_clip")  # TD3: 0 is allowed
         for name, value in asdict(self).items():
@@ -317,7 +318,7 @@ class Replay:
     A row holds one step of all environments. The next observation of a step is not stored twice:
     it is the observation of the next row. This is also true where an episode ends, as the row of
     the autoreset step holds the episode's true last observation. So a step is the last one of its
-    episode if the next row is not valid.
+    episode, or the last before a resume, if the next row is not valid.
     """
 
     def __init__(self, rows: int, num_envs: int, obs_dim: int, action_dim: int, device: str):
@@ -350,8 +351,8 @@ class Replay:
         redraw = np.ones(size, bool)
         while redraw.any():
             num_draws = redraw.sum()
-            # The newest row is never drawn: its next observation has not been added yet. If you
-            # add n-step targets, end them at it, too: the rows after it are the oldest.
+            # The newest row is never drawn: its next observation has not been added yet. An
+            # n-step target would have to end at it, as the rows after it are the oldest.
             row[redraw] = (oldest + np.random.randint(filled - 1, size=num_draws)) % rows
             env[redraw] = np.random.randint(num_envs, size=num_draws)
             redraw = ~self.valid[row, env]
@@ -369,13 +370,17 @@ class Replay:
         """The rows that are filled."""
         rows = len(self.obs)
         filled = min(self.count, rows)
+        tensors = [self.obs, self.action, self.reward, self.terminal]
+        if filled < rows:  # without the copies torch.save() writes all rows
+            tensors = [tensor[:filled].clone() for tensor in tensors]
+        obs, action, reward, terminal = tensors
         return {
             "rows": rows,
             "count": self.count,
-            "obs": self.obs[:filled],
-            "action": self.action[:filled],
-            "reward": self.reward[:filled],
-            "terminal": self.terminal[:filled],
+            "obs": obs,
+            "action": action,
+            "reward": reward,
+            "terminal": terminal,
             "valid": torch.from_numpy(self.valid[:filled]),
         }
 
@@ -642,7 +647,7 @@ def check_resume(args: Args, saved: dict):
     steps_left = args.total_timesteps - saved["global_step"]
     if steps_left <= args.learning_starts:
         message = f"--resume {args.resume}: the replay buffer starts empty, so that the last "
-        message += f"{steps_left} steps train nothing (--learning-starts {args.learning_starts})"
+        message += f"{steps_left} steps hardly train (--learning-starts {args.learning_starts})"
         # To extend a run by so little is a mistake; an interrupted run may still reach its end
         if args.total_timesteps != saved["total_timesteps"]:
             sys.exit(f"{message}; raise --total-timesteps")
@@ -727,7 +732,7 @@ def check_env(args: Args, seed: int):
         if isinstance(layer, (gym.wrappers.NormalizeObservation, gym.wrappers.NormalizeReward)):
             name = type(layer).__name__
             wrong = f"its wrapper {name} has statistics that evaluations do not share"
-            way_out = "remove it; the PPO files have --norm-obs and --norm-reward instead"
+            way_out = "remove it; PPO files have --norm-reward and, for vectors, --norm-obs instead"
             raise ValueError(f"{wrong}; {way_out}")
         layer = layer.env
     env.action_space.seed(seed)
@@ -771,13 +776,13 @@ def hint_for(env_id: str, error: Exception) -> str:
     """What to do about an environment that cannot be made, where the error does not say it."""
     module, _, name = env_id.rpartition(":")
     if "ALE/" in env_id or "NoFrameskip-v" in env_id:
-        return ". Atari games are for ppo_atari.py, a2c_atari.py and dqn_atari.py"
+        return ". Atari games are for ppo_atari.py and other files *_atari.py"
     if module.startswith("."):
         return ". Add the module's folder to the variable PYTHONPATH, and write its name alone"
     if isinstance(error, ImportError) and module:
         return f". Install {module}, or add its folder to the variable PYTHONPATH"
     if isinstance(error, gym.error.NameNotFound) and "Did you mean" not in str(error):
-        return f". Is {name} the name that its module registers, and the id MODULE:NAME?"
+        return f". Check that the id is MODULE:NAME, and that MODULE registers {name}"
     if isinstance(error, TypeError) and "environment creator" in str(error):
         return ". Put keyword arguments of the environment into ENV_KWARGS"
     *_, source = traceback.extract_tb(error.__traceback__)  # the line that raised the error
@@ -1094,7 +1099,7 @@ def train(args: Args, signals=()) -> dict:
             global_step += int(valid.sum())
 
             # Update, after the random steps and, in a resumed run, after the buffer is filled again
-            stored_steps = replay.count * args.num_envs  # in a resumed run fewer than global_step
+            stored_steps = replay.count * args.num_envs  # after a resume often fewer
             if min(global_step, stored_steps) >= args.learning_starts:
                 updates_due += int(valid.sum()) * args.updates_per_step
             while updates_due >= 1:

@@ -23,10 +23,12 @@ What differs from the papers:
 1. Adam trains the critic, on the mean squared error. The GAE paper uses a trust region here too.
 2. Fisher products use all samples (paper: a part of them), and F is damped.
 3. Observations are standardised by running statistics, which are updated after each rollout, so
-   that the first one sees raw observations. Rewards are scaled, and advantages standardised.
+   that the first one sees raw observations. Rewards are scaled. Both are clipped to +-10.
+   Advantages are standardised.
 4. Truncation is not termination: a truncated episode bootstraps from its last observation.
 The defaults follow RL Baselines3 Zoo's for the TRPO of sb3-contrib on MuJoCo. Compared with
-ppo_continuous.py, this file has no --compile, --activation, --norm-obs and --anneal-lr.
+ppo_continuous.py, this file lacks --compile, --activation, --norm-obs, --anneal-lr,
+--bootstrap-truncation and the flags of PPO's loss.
 """
 
 import argparse
@@ -67,7 +69,8 @@ except ImportError:  # no wheel for this platform: Gymnasium steps the environme
 #   WRAPPERS = (partial(gym.wrappers.TransformReward, func=lambda reward: 0.1 * reward),)
 #   ENV_KWARGS = {"g": 9.81}
 # EnvPool takes neither: with any of them Gymnasium steps the environments, in training as in
-# evaluation. For a fair comparison, run the baseline with --env-backend gymnasium as well.
+# evaluation. For a fair comparison, run the baseline with --env-backend gymnasium as well. Logged
+# returns are sums of the rewards that the wrappers return.
 WRAPPERS = ()
 ENV_KWARGS = {}
 
@@ -117,7 +120,7 @@ class Args:
             raise ValueError(f"{wrong}; without it, the file's name is used")
         largest = {"num_envs": 10_000, "eval_episodes": 10_000, "torch_threads": 1024}
         fractions = ("gamma", "gae_lambda")
-        # A flag may be 0 where its default is; these may be 0 whatever their defaults are
+        # A flag whose default is 0 may be 0. So may these
         may_be_zero = ("seed", "eval_frequency", "keep_checkpoints", *fractions)
         for name, value in asdict(self).items():
             flag = f"--{name.replace('_', '-')} {value}"
@@ -144,8 +147,8 @@ class Args:
                 f"{total} is less than one rollout of {batch}. Lower --num-envs or --num-steps"
             )
         if batch_size % self.num_minibatches or batch_size == self.num_minibatches:
-            # The rule of ppo_continuous.py, so that both files take the same flags: the critic would
-            # learn from unequal minibatches as well
+            # The critic could learn from unequal minibatches. The rule is that of ppo_continuous.py,
+            # so that both files take the same numbers
             wrong = f"--num-minibatches {self.num_minibatches} must divide the batch of {batch}"
             divisors = [n for n in range(1, batch_size) if batch_size % n == 0]
             nearest = min(divisors, key=lambda n: abs(n - self.num_minibatches))
@@ -293,11 +296,15 @@ class Agent(nn.Module):
         std = (self.obs_rms.var + 1e-8).sqrt()
         return ((obs - self.obs_rms.mean) / std).clamp(-10, 10)
 
+    def policy_parameters(self) -> list:
+        """What the trust region moves. Adam trains the critic."""
+        return [*self.actor_mean.parameters(), self.actor_logstd]
+
     def get_value(self, x):
         return self.critic(x).squeeze(-1)  # (..., obs_dim) -> (...)
 
     def get_policy(self, x) -> Normal:
-        mean = self.actor_mean(x)
+        mean = self.actor_mean(x)  # which evaluate() plays
         std = self.actor_logstd.exp()
         return Normal(mean, std, validate_args=False)  # train() checks for NaN itself
 
@@ -336,7 +343,7 @@ def surrogate_loss(agent: Agent, args: Args, x, action, old_logprob, advantage):
     policy = agent.get_policy(x)
     logprob = policy.log_prob(action).sum(-1)
     assert logprob.shape == old_logprob.shape == advantage.shape
-    if args.norm_adv:
+    if args.norm_adv and len(advantage) > 1:  # one sample has no standard deviation
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
     ratio = (logprob - old_logprob).exp()
     loss = -(ratio * advantage).mean()
@@ -419,7 +426,7 @@ def line_search(agent: Agent, args: Args, batch: dict, parameters, full_step, ol
 
 def update_policy(agent: Agent, args: Args, batch: dict) -> dict:
     """A step of the policy on a batch of tensors (samples, ...), and its metrics by name."""
-    parameters = [*agent.actor_mean.parameters(), agent.actor_logstd]
+    parameters = agent.policy_parameters()
     old_loss, old_policy = surrogate_loss(agent, args, **batch)
 
     # 1. and 2. Natural gradient: the direction s that solves (F + damping * I) s = g
@@ -429,8 +436,8 @@ def update_policy(agent: Agent, args: Args, batch: dict) -> dict:
 
     # 3. KL: `length * direction` has a KL of about 0.5 * length^2 * s^T F s, which is set to max_kl.
     # product() computes s^T (F + damping * I) s, which is more, so that the step is shorter and its
-    # KL below max_kl. If the gradient is 0, the length is infinite and the step NaN: the line search
-    # then keeps the policy.
+    # KL below max_kl. If the gradient is 0, or so small that conjugate_gradient() returns 0, the
+    # length is infinite and the step NaN: the line search then keeps the policy.
     length = (2 * args.max_kl / (direction @ product(direction))).sqrt()
     full_step = length * direction
 
@@ -686,7 +693,7 @@ def check_env(args: Args, seed: int):
         if isinstance(layer, (gym.wrappers.NormalizeObservation, gym.wrappers.NormalizeReward)):
             name = type(layer).__name__
             wrong = f"its wrapper {name} has statistics that evaluations do not share"
-            way_out = "remove it; the PPO files have --norm-obs and --norm-reward instead"
+            way_out = "remove it; PPO files have --norm-reward and, for vectors, --norm-obs instead"
             raise ValueError(f"{wrong}; {way_out}")
         layer = layer.env
     env.action_space.seed(seed)
@@ -730,13 +737,13 @@ def hint_for(env_id: str, error: Exception) -> str:
     """What to do about an environment that cannot be made, where the error does not say it."""
     module, _, name = env_id.rpartition(":")
     if "ALE/" in env_id or "NoFrameskip-v" in env_id:
-        return ". Atari games are for ppo_atari.py, a2c_atari.py and dqn_atari.py"
+        return ". Atari games are for ppo_atari.py and other files *_atari.py"
     if module.startswith("."):
         return ". Add the module's folder to the variable PYTHONPATH, and write its name alone"
     if isinstance(error, ImportError) and module:
         return f". Install {module}, or add its folder to the variable PYTHONPATH"
     if isinstance(error, gym.error.NameNotFound) and "Did you mean" not in str(error):
-        return f". Is {name} the name that its module registers, and the id MODULE:NAME?"
+        return f". Check that the id is MODULE:NAME, and that MODULE registers {name}"
     if isinstance(error, TypeError) and "environment creator" in str(error):
         return ". Put keyword arguments of the environment into ENV_KWARGS"
     *_, source = traceback.extract_tb(error.__traceback__)  # the line that raised the error
@@ -744,6 +751,21 @@ def hint_for(env_id: str, error: Exception) -> str:
     if source.filename == __file__ or "gymnasium" in folders or "importlib" in source.filename:
         return ""
     return f" ({type(error).__name__} in {source.filename}, line {source.lineno})"
+
+
+def warn_of_bounds(args: Args, space: gym.spaces.Box):
+    """Warn if a policy that begins near 0 tries few of the actions, or only the bounds."""
+    low = space.low
+    high = space.high
+    std = args.init_std
+    is_wide = 10 < np.abs([low, high]).max() < 1e15  # larger ones are no bounds
+    is_apart = np.any((low > std) | (high < -std))
+    is_narrow = np.any(high < low + 0.1 * std)
+    if is_wide or is_apart or is_narrow:
+        bounds = f"{low.min():g} to {high.max():g}"
+        wrong = f"actions are from {bounds}, but begin near 0 (--init-std {std})"
+        way_out = "use ppo_squashed.py, or add gym.wrappers.RescaleAction to WRAPPERS"
+        print(f"--env-id {args.env_id}: {wrong}; {way_out}", file=sys.stderr)
 
 
 def open_envs(args: Args, env_seed: int, global_step: int):
@@ -791,11 +813,7 @@ def open_envs(args: Args, env_seed: int, global_step: int):
     if not is_box or action_space.dtype.kind != "f":
         way_out = "add a wrapper to WRAPPERS whose actions are a Box of at least one real number"
         sys.exit(f"--env-id {args.env_id}: {action_space} actions; {way_out}")
-    largest_action = np.abs([action_space.low, action_space.high]).max()
-    if 10 < largest_action < 1e15:  # the policy would explore a small part of them
-        wrong = f"actions reach {largest_action:g}, but begin near 0 (--init-std {args.init_std})"
-        way_out = "use ppo_squashed.py, or add gym.wrappers.RescaleAction to WRAPPERS"
-        print(f"--env-id {args.env_id}: {wrong}; {way_out}", file=sys.stderr)
+    warn_of_bounds(args, action_space)
     sizes = (*obs.shape[1:], *action_space.shape)
     eval_sizes = (*eval_obs.shape[1:], *eval_envs.single_action_space.shape)
     if sizes != eval_sizes:
@@ -964,6 +982,9 @@ def train(args: Args, signals=()) -> dict:
     envs, next_obs, eval_backend = open_envs(args, env_seed, global_step)
     agent = Agent(next_obs.shape[1], envs.single_action_space, args).to(device)
     optimizer = torch.optim.Adam(agent.critic.parameters(), lr=args.learning_rate, fused=True)
+    trained = [*agent.policy_parameters(), *agent.critic.parameters()]
+    once = {*trained} == {*agent.parameters()} and len(trained) == len({*trained})
+    assert once, "each parameter belongs to the policy_parameters() or to the critic, none to both"
     if args.resume:
         load_weights(agent, saved["agent"], args.resume)
         moments = saved["optimizer"]["state"]  # the hyperparameters come from the flags

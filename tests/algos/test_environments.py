@@ -325,8 +325,8 @@ def test_observations_of_varying_length(name, tmp_path, registered):
     assert obs.tolist() == [[1, 1]] * 2
 
 
-class Wide(toy_envs.Counter):
-    action_space = gym.spaces.Box(-2000, 2000, (1,))
+def box(low: float, high: float) -> type:
+    return type("Bounded", (toy_envs.Counter,), {"action_space": gym.spaces.Box(low, high, (1,))})
 
 
 def opened(algo, folder, **flags):
@@ -335,15 +335,16 @@ def opened(algo, folder, **flags):
     envs.close()
 
 
+@pytest.mark.parametrize(("low", "high"), [(-2000, 2000), (2, 8), (-8, -2), (-0.01, 0.01)])
 @pytest.mark.parametrize("name", that_open(BOXES))
-def test_actions_far_from_the_first_policy(name, tmp_path, registered, capsys):
-    """Would break: an agent that never leaves a thousandth of its actions, and not a word."""
+def test_actions_far_from_the_first_policy(name, low, high, tmp_path, registered, capsys):
+    """Would break: an agent that never leaves a thousandth of its actions, or one bound, and not a word."""
     algo = load(name)
-    env_id = registered("Wide-v0", Wide)
+    env_id = registered("Wide-v0", box(low, high))
     opened(algo, tmp_path, env_id=env_id)
     errors = capsys.readouterr().err
     scales_by_itself = name in OFF_POLICY or name == "ppo_squashed"
-    assert scales_by_itself != ("actions reach 2000" in errors)
+    assert scales_by_itself != (f"actions are from {low:g} to {high:g}, but begin" in errors)
     assert scales_by_itself or "gym.wrappers.RescaleAction to WRAPPERS" in errors
     rescale = functools.partial(gym.wrappers.RescaleAction, min_action=-1, max_action=1)
     algo.WRAPPERS = (rescale,)

@@ -184,6 +184,11 @@ class Plain(gym.Env):
         return np.zeros(2, np.float32), 1.0, True, False, {}
 
 
+class InInfo(Plain):
+    def reset(self, seed=None, options=None):
+        return np.zeros(2, np.float32), {"action_mask": np.ones(7, bool)}
+
+
 class Continuous(Plain):
     action_space = gym.spaces.Box(-1, 1, (2,), np.float32)
 
@@ -212,6 +217,12 @@ def test_messages(env, message, registered, tmp_path):
     """Would break: a traceback about an array, or an action that the environment does not allow."""
     with pytest.raises(SystemExit, match=message):
         multi.train(tiny(multi, tmp_path, env_id=registered("Wrong-v0", env), total_timesteps=200))
+
+
+def test_masks_that_are_not_read(registered, tmp_path, capsys):
+    """Gymnasium's Taxi has its mask in info. Would break: training without it, and not a word."""
+    multi.train(tiny(multi, tmp_path, env_id=registered("InInfo-v0", InInfo), total_timesteps=200))
+    assert "masks in `info` are not used; a method action_masks() must" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["ppo", "dqn", "reinforce", "pqn", "c51", "ppo_lstm"])

@@ -166,7 +166,9 @@ def test_wide_box_actions_are_named(bound, said, monkeypatch, tmp_path, capsys):
     wider = functools.partial(gym.wrappers.RescaleAction, min_action=-bound, max_action=bound)
     monkeypatch.setattr(algo, "WRAPPERS", (wider,))
     algo.train(tiny(algo, tmp_path))
-    assert said == (f"actions reach {bound:g}, but begin near 0" in capsys.readouterr().err)
+    assert said == (
+        f"actions are from {-bound:g} to {bound:g}, but begin near 0" in capsys.readouterr().err
+    )
 
 
 def test_discrete_actions_are_refused(tmp_path):
@@ -238,7 +240,7 @@ class Bytes(gym.ObservationWrapper):
 
 
 @pytest.mark.parametrize("name", PIXELS)
-def test_other_layouts_of_images(name, tmp_path, registered):
+def test_other_layouts_of_images(name, tmp_path, registered, capsys):
     """Would break: a run on what is rendered, or no word of the layouts that work."""
     algo = load(name)
     others = [
@@ -250,16 +252,43 @@ def test_other_layouts_of_images(name, tmp_path, registered):
         env_id = registered(f"Other{len(gym.registry)}-v0", lambda other=other: Other(*other))
         words = ["uint8", "(frames, height, width)", "WRAPPERS", "TransformObservation"]
         refused(algo, tmp_path, "--env-id", *words, env_id=env_id)
-    for shape in ((38, 38, 1), (84, 84)):  # 8-bit images of 0 and 1
+    for shape in ((38, 38, 1), (84, 84), (4, 84, 84)):  # 8-bit images of 0 and 1
         env_id = registered(
             f"Other{len(gym.registry)}-v0", lambda shape=shape: Other(shape, np.uint8, 1)
         )
         refused(algo, tmp_path, "--env-id", "bounds 0 and 255", "WRAPPERS", env_id=env_id)
+    capsys.readouterr()
     algo.WRAPPERS = (Bytes,)
     env_id = registered("OtherBytes-v0", lambda: Other(*others[0]))
     envs, obs = open_envs(algo, tiny(algo, tmp_path, env_id=env_id))
     envs.close()
     assert obs.shape[1:] == (3, 84, 84)
+    assert "takes 3 images as 3 frames; if they are colours" in capsys.readouterr().err
+
+
+class Transparent(gym.Env):
+    action_space = gym.spaces.Discrete(2)
+    observation_space = gym.spaces.Box(0, 1, (1,))
+    metadata = {"render_modes": ["rgb_array"]}
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return self.reset()[0], 1.0, True, False, {}
+
+    def render(self):
+        return np.full((40, 60, 4), 9, np.uint8)
+
+
+@pytest.mark.parametrize("name", PIXELS)
+def test_rendered_images_with_transparency(name, tmp_path, registered):
+    """Would break: a traceback about the number of dimensions."""
+    env_id = registered("Transparent-v0", Transparent)
+    refused(load(name), tmp_path, "(40, 60, 4), not uint8 of shape", env_id=env_id)
 
 
 class InAPart(toy_envs.Still):

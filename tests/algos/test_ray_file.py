@@ -307,3 +307,11 @@ def test_two_nodes(tmp_path, monkeypatch, capsys, cluster):
     nodes = [file.read_text().split() for file in (tmp_path / "marks").glob("made-*")]
     assert len(nodes) == 3 and len({node for node, _ in nodes}) == 2
     assert {threads for _, threads in nodes} == {"1"}
+
+
+def test_videos_are_checked_before_training(tmp_path, actors, monkeypatch):
+    """Would break: hours of training, and then no video."""
+    algo = load(NAME)
+    monkeypatch.setattr(algo, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match="pip install moviepy"):
+        algo.train(tiny(algo, tmp_path, capture_video=True))

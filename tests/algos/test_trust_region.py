@@ -237,6 +237,26 @@ def test_all_but_the_update_is_that_of_ppo(trpo, monkeypatch, tmp_path):
     assert equal(rms, our_rms) and len(rms) == 6 and rest == our_rest
 
 
+def test_one_sample(trpo):
+    """Would break: NaN, as one advantage has no standard deviation, and a message about the learning rate."""
+    agent, args = make_agent(trpo, norm_adv=True)
+    metrics, _ = step(trpo, agent, args, make_batch(agent, samples=1))
+    assert all(math.isfinite(value) for value in metrics.values())
+
+
+def test_a_new_module_has_an_optimizer(trpo, monkeypatch, tmp_path):
+    """Would break: a copy with an encoder that is never trained, and not a word."""
+    build = trpo.Agent.__init__
+
+    def with_encoder(self, *args):
+        build(self, *args)
+        self.encoder = torch.nn.Linear(2, 2)
+
+    monkeypatch.setattr(trpo.Agent, "__init__", with_encoder)
+    with pytest.raises(AssertionError, match="policy_parameters"):
+        trpo.train(tiny(trpo, tmp_path))
+
+
 def test_column_in_place_of_a_vector_is_refused(trpo):
     """Would break: (n,) - (n, 1) broadcasts to (n, n), trains nothing and raises nothing."""
     for name in ("old_logprob", "advantage", "target"):
