@@ -8,7 +8,8 @@ Network and preprocessing: Mnih et al. 2015, Nature 518:529. What differs from p
 rollouts have 5 steps, the targets are n-step returns, and the update is one step of RMSprop along
 the plain policy gradient of the whole rollout. What differs from A3C's paper:
 1. All environments step together and one network learns; the paper has asynchronous copies.
-2. The network is initialised orthogonally, and --precision auto may compute it in bfloat16.
+2. The network is larger and initialised orthogonally, and --precision auto may compute it in
+   bfloat16. The loss is a mean over steps (paper: a sum), and gradients are clipped.
 3. A lost life is terminal for the learner, although the game continues. Each life begins with
    FIRE and action 2, in games that have FIRE.
 4. The learner's rewards are clipped to their sign. Logged returns are raw and of whole games.
@@ -245,7 +246,8 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None, **options):
     # AtariVectorEnv steps all games itself, so that wrappers of single environments do not apply.
     if video_dir is not None:
         colour = {"grayscale": False, "stack_num": 1, "img_height": 210, "img_width": 160}
-        # The script of FireOnLifeLoss is played in these environments, too
+        # The script of FireOnLifeLoss is played in these environments, too. Wrappers above see them,
+        # with images (n, 1, 210, 160, 3)
         colour_envs, _ = make_envs(args, min(3, num_envs), seed, **colour)
         envs = RecordVideos(envs, colour_envs, video_dir)
     obs, _ = envs.reset(seed=seed)  # (num_envs, 4, 84, 84) uint8 without options

@@ -5,7 +5,9 @@
 PPO: Schulman et al. 2017, arXiv:1707.06347. GAE: Schulman et al. 2016, arXiv:1506.02438.
 Network and preprocessing: Mnih et al. 2015, Nature 518:529. The default settings are CleanRL's.
 What differs from PPO's paper:
-1. The network is initialised orthogonally, and --precision auto may compute it in bfloat16.
+1. The network is that of Mnih et al. 2015 (paper: of 2016), initialised orthogonally, and
+   --precision auto may compute it in bfloat16. An update makes 4 epochs (paper: 3), and the value
+   loss weighs a quarter of the paper's.
 2. A lost life is terminal for the learner, although the game continues. Each life begins with
    FIRE and action 2, in games that have FIRE.
 3. The learner's rewards are clipped to their sign. Logged returns are raw and of whole games.
@@ -233,7 +235,8 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None, **options):
     # AtariVectorEnv steps all games itself, so that wrappers of single environments do not apply.
     if video_dir is not None:
         colour = {"grayscale": False, "stack_num": 1, "img_height": 210, "img_width": 160}
-        # The script of FireOnLifeLoss is played in these environments, too
+        # The script of FireOnLifeLoss is played in these environments, too. Wrappers above see them,
+        # with images (n, 1, 210, 160, 3)
         colour_envs, _ = make_envs(args, min(3, num_envs), seed, **colour)
         envs = RecordVideos(envs, colour_envs, video_dir)
     obs, _ = envs.reset(seed=seed)  # (num_envs, 4, 84, 84) uint8 without options

@@ -113,7 +113,8 @@ class Args:
         batch_size = self.num_envs * self.num_steps
         batch = f"{batch_size} steps (--num-envs {self.num_envs} x --num-steps {self.num_steps})"
         # The script of FireOnLifeLoss has 3 steps (no-op, FIRE, action 2), from which nothing is
-        # learned. LSTM: in a minibatch of one environment 2 others remain, if it loses no life there.
+        # learned.
+        # LSTM: 2 others remain in a minibatch of one environment, if it loses no life there.
         if self.num_steps < 5:
             raise ValueError(f"--num-steps {self.num_steps} must be at least 5 (FIRE may take 3)")
         if batch_size > self.total_timesteps:
@@ -231,7 +232,8 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None, **options):
     # AtariVectorEnv steps all games itself, so that wrappers of single environments do not apply.
     if video_dir is not None:
         colour = {"grayscale": False, "stack_num": 1, "img_height": 210, "img_width": 160}
-        # The script of FireOnLifeLoss is played in these environments, too
+        # The script of FireOnLifeLoss is played in these environments, too. Wrappers above see them,
+        # with images (n, 1, 210, 160, 3)
         colour_envs, _ = make_envs(args, min(3, num_envs), seed, **colour)
         envs = RecordVideos(envs, colour_envs, video_dir)
     obs, _ = envs.reset(seed=seed)  # LSTM: (num_envs, 1, 84, 84) uint8 without options

@@ -662,7 +662,7 @@ def check_env(args: Args, seed: int):
     try:
         first_obs, info = env.reset(seed=seed, options=None)  # Multi: the masks are not in `info`
         if {"action_mask", "action_masks"} & {*info} and not env.has_wrapper_attr("action_masks"):
-            masks = "masks in `info` are not used; a method action_masks() must return them"  # Multi:
+            masks = "masks in `info` are not used, only those of a method action_masks()"  # Multi:
             print(f"--env-id {args.env_id}: {masks}", file=sys.stderr)  # Multi:
         done = False
         steps = 0

@@ -96,7 +96,7 @@ FILES = {
     "c51_atari": Row("atari", "dqn_atari", "# C51:", 80),
     "pqn_atari": Row("atari", own={"Agent", "evaluate", "update", "train, Evaluate"}),
     "ppo_atari_ddp": Row("atari", "ppo_atari", "# DDP:", 96),
-    "ppo_atari_lstm": Row("atari", "ppo_atari", "# LSTM:", 168),
+    "ppo_atari_lstm": Row("atari", "ppo_atari", "# LSTM:", 169),
 }
 
 
