@@ -2,8 +2,8 @@
 
     python algos/a2c_atari.py --env-id BreakoutNoFrameskip-v4
 
-A3C: Mnih et al. 2016, arXiv:1602.01783. The default settings, but for the number of steps, are those
-of OpenAI Baselines' a2c.
+A3C: Mnih et al. 2016, arXiv:1602.01783. The default settings, but for --total-timesteps, are those of
+OpenAI Baselines' a2c.
 Network and preprocessing: Mnih et al. 2015, Nature 518:529. What differs from ppo_atari.py:
 rollouts have 5 steps, the targets are n-step returns, and the update is one step of RMSprop along
 the plain policy gradient of the whole rollout. What differs from A3C's paper:
@@ -92,7 +92,7 @@ class Args:
         "BreakoutNoFrameskip-v4"  # sticky actions as in the id; a frame skip of 1 becomes 4
     )
     num_envs: int = 16  # parallel environments
-    total_timesteps: int = 10_000_000  # steps in which the agent acts: no resets, no script
+    total_timesteps: int = 10_000_000  # steps of all environments, but no scripted ones
     learning_rate: float = 7e-4  # of RMSprop
     anneal_lr: bool = True  # anneal the learning rate linearly to zero over --total-timesteps
     num_steps: int = 5  # steps of each environment in a rollout, the n of the n-step returns
@@ -246,8 +246,8 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None, **options):
     # AtariVectorEnv steps all games itself, so that wrappers of single environments do not apply.
     if video_dir is not None:
         colour = {"grayscale": False, "stack_num": 1, "img_height": 210, "img_width": 160}
-        # The script of FireOnLifeLoss is played in these environments, too. Wrappers above see them,
-        # with images (n, 1, 210, 160, 3)
+        # The script of FireOnLifeLoss is played in these environments, too. Vector wrappers
+        # that you add above get them as well, with images (n, 1, 210, 160, 3)
         colour_envs, _ = make_envs(args, min(3, num_envs), seed, **colour)
         envs = RecordVideos(envs, colour_envs, video_dir)
     obs, _ = envs.reset(seed=seed)  # (num_envs, 4, 84, 84) uint8 without options

@@ -90,7 +90,7 @@ class Args:
     tau: float = 1.0  # soft-update coefficient of the target network; 1 copies the online network
     target_network_frequency: int = 500  # steps between updates of the target network
     batch_size: int = 128  # transitions per update
-    start_e: float = 1.0  # epsilon, the probability of a random action, while only storing
+    start_e: float = 1.0  # epsilon, the probability of a random action, up to --learning-starts
     end_e: float = 0.05  # final epsilon
     exploration_fraction: float = 0.2  # fraction of total_timesteps over which epsilon is annealed
     learning_starts: int = 1000  # steps stored, with resets, before the first update
@@ -696,7 +696,7 @@ def hint_for(env_id: str, error: Exception) -> str:
     """What to do about an environment that cannot be made, where the error does not say it."""
     module, _, name = env_id.rpartition(":")
     if "ALE/" in env_id or "NoFrameskip-v" in env_id:
-        return ". Atari games are for ppo_atari.py and other files *_atari.py"
+        return ". Atari games are for ppo_atari.py and the other files with atari in their name"
     if module.startswith("."):
         return ". Add the module's folder to the variable PYTHONPATH, and write its name alone"
     if isinstance(error, ImportError) and module:

@@ -803,7 +803,7 @@ def hint_for(env_id: str, error: Exception) -> str:
     """What to do about an environment that cannot be made, where the error does not say it."""
     module, _, name = env_id.rpartition(":")
     if "ALE/" in env_id or "NoFrameskip-v" in env_id:
-        return ". Atari games are for ppo_atari.py and other files *_atari.py"
+        return ". Atari games are for ppo_atari.py and the other files with atari in their name"
     if module.startswith("."):
         return ". Add the module's folder to the variable PYTHONPATH, and write its name alone"
     if isinstance(error, ImportError) and module:
@@ -1128,7 +1128,7 @@ def train(args: Args, signals=()) -> dict:
             global_step += int(valid.sum())
 
             # Update, after the random steps and, in a resumed run, after the buffer is filled again
-            stored_steps = replay.count * args.num_envs  # after a resume often fewer
+            stored_steps = replay.count * args.num_envs  # after a resume fewer than global_step
             if min(global_step, stored_steps) >= args.learning_starts:
                 updates_due += int(valid.sum()) * args.updates_per_step
             while updates_due >= 1:

@@ -9,7 +9,7 @@ What differs:
 2. Many environments step at once. The steps of all of them count for the schedules and for
    --train-frequency.
 3. The squared error replaces the Huber loss. With the Huber loss fewer runs hold the return of 500
-   on CartPole; our guess is that it corrects values far too high only slowly.
+   on CartPole. Our guess: it lowers values that are far too high only slowly.
 4. DQN can forget what it has learned: best.pt keeps the best model of all evaluations.
 5. Truncation is not termination: a truncated episode bootstraps from its last observation.
 6. A checkpoint lacks the replay buffer: a resumed run starts with an empty one.
@@ -91,7 +91,7 @@ class Args:
     tau: float = 1.0  # soft-update coefficient of the target network; 1 copies the online network
     target_network_frequency: int = 500  # steps between updates of the target network
     batch_size: int = 128  # transitions per update
-    start_e: float = 1.0  # epsilon, the probability of a random action, while only storing
+    start_e: float = 1.0  # epsilon, the probability of a random action, up to --learning-starts
     end_e: float = 0.05  # final epsilon
     exploration_fraction: float = 0.2  # fraction of total_timesteps over which epsilon is annealed
     learning_starts: int = 1000  # steps stored, with resets, before the first update
@@ -640,7 +640,7 @@ def hint_for(env_id: str, error: Exception) -> str:
     """What to do about an environment that cannot be made, where the error does not say it."""
     module, _, name = env_id.rpartition(":")
     if "ALE/" in env_id or "NoFrameskip-v" in env_id:
-        return ". Atari games are for ppo_atari.py and other files *_atari.py"
+        return ". Atari games are for ppo_atari.py and the other files with atari in their name"
     if module.startswith("."):
         return ". Add the module's folder to the variable PYTHONPATH, and write its name alone"
     if isinstance(error, ImportError) and module:

@@ -72,14 +72,14 @@ class Args:
         "BreakoutNoFrameskip-v4"  # sticky actions as in the id; a frame skip of 1 becomes 4
     )
     num_envs: int = 8  # parallel environments
-    total_timesteps: int = 10_000_000  # steps in which the agent acts: no resets, no script
+    total_timesteps: int = 10_000_000  # steps of all environments, but no scripted ones
     learning_rate: float = 1e-4  # of Adam
     buffer_size: int = 1_000_000  # steps in the replay buffer, one frame of 7,056 bytes each
     gamma: float = 0.99  # discount factor
     tau: float = 1.0  # soft-update coefficient of the target network; 1 copies the online network
     target_network_frequency: int = 1000  # steps between updates of the target network
     batch_size: int = 32  # transitions per update
-    start_e: float = 1.0  # epsilon, the probability of a random action, while only storing
+    start_e: float = 1.0  # epsilon, the probability of a random action, up to --learning-starts
     end_e: float = 0.01  # final epsilon
     exploration_fraction: float = 0.1  # fraction of total_timesteps over which epsilon is annealed
     learning_starts: int = 80_000  # steps stored, with resets, before the first update
@@ -238,8 +238,8 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None, **options):
     # AtariVectorEnv steps all games itself, so that wrappers of single environments do not apply.
     if video_dir is not None:
         colour = {"grayscale": False, "stack_num": 1, "img_height": 210, "img_width": 160}
-        # The script of FireOnLifeLoss is played in these environments, too. Wrappers above see them,
-        # with images (n, 1, 210, 160, 3)
+        # The script of FireOnLifeLoss is played in these environments, too. Vector wrappers
+        # that you add above get them as well, with images (n, 1, 210, 160, 3)
         colour_envs, _ = make_envs(args, min(3, num_envs), seed, **colour)
         envs = RecordVideos(envs, colour_envs, video_dir)
     obs, _ = envs.reset(seed=seed)  # (num_envs, 4, 84, 84) uint8 without options

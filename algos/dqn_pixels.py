@@ -6,15 +6,15 @@ DQN: Mnih et al. 2015, Nature 518:529. Double DQN: van Hasselt et al. 2016, arXi
 The file takes any Gymnasium environment with Discrete actions. Observations that are stacks of
 images (frames, height, width) are used as they are. Grey images (height, width) or (height, width,
 1) and images in colour (height, width, 3) become stacks of the last 4 frames, grey and 84 x 84.
-Where observations are no images, the rendered frames are used so. Atari games have a file of their
+Where observations are no images, the rendered frames are used in the same way. Atari games have a file of their
 own, dqn_atari.py, whose replay buffer takes a quarter of the memory.
 What differs from the papers:
 1. The network is initialised orthogonally, and --precision auto may compute it in bfloat16. Adam
    replaces RMSprop, and gradients are clipped.
 2. Many environments step at once. The steps of all of them count for the schedules and for
    --train-frequency.
-3. The squared error replaces the Huber loss. With the Huber loss fewer runs hold the return of 500
-   on CartPole; our guess is that it corrects values far too high only slowly.
+3. The squared error replaces the Huber loss. With the Huber loss fewer runs of dqn.py hold the
+   return of 500 on CartPole. Our guess: it lowers values that are far too high only slowly.
 4. DQN can forget what it has learned: best.pt keeps the best model of all evaluations.
 5. Truncation is not termination: a truncated episode bootstraps from its last observation.
 6. A checkpoint lacks the replay buffer: a resumed run starts with an empty one.
@@ -86,7 +86,7 @@ class Args:
     tau: float = 1.0  # soft-update coefficient of the target network; 1 copies the online network
     target_network_frequency: int = 500  # steps between updates of the target network
     batch_size: int = 64  # transitions per update
-    start_e: float = 1.0  # epsilon, the probability of a random action, while only storing
+    start_e: float = 1.0  # epsilon, the probability of a random action, up to --learning-starts
     end_e: float = 0.05  # final epsilon
     exploration_fraction: float = 0.2  # fraction of total_timesteps over which epsilon is annealed
     learning_starts: int = 1000  # steps stored, with resets, before the first update
@@ -619,7 +619,7 @@ def hint_for(env_id: str, error: Exception) -> str:
     """What to do about an environment that cannot be made, where the error does not say it."""
     module, _, name = env_id.rpartition(":")
     if "ALE/" in env_id or "NoFrameskip-v" in env_id:
-        return ". Atari games are for ppo_atari.py and other files *_atari.py"
+        return ". Atari games are for ppo_atari.py and the other files with atari in their name"
     if module.startswith("."):
         return ". Add the module's folder to the variable PYTHONPATH, and write its name alone"
     if isinstance(error, ImportError) and module:
@@ -687,8 +687,8 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         sys.exit(f"--env-id {args.env_id}: {action_space} actions; {needed}")
     _, frames, height, width = obs.shape
     if frames == 3:
-        advice = "if they are colours, give them the shape (height, width, 3) in WRAPPERS"
-        print(f"--env-id {args.env_id}: takes 3 images as 3 frames; {advice}", file=sys.stderr)
+        advice = "if they are colours, move them to the end, (height, width, 3), by a wrapper"
+        print(f"--env-id {args.env_id}: 3 images are taken for 3 frames; {advice}", file=sys.stderr)
     if min(height, width) < 36:  # the convolutions would leave nothing
         wrong = f"{frames} images of {height} x {width}, but the network needs 36 x 36"
         way_out = "change size or order with gym.wrappers.TransformObservation in WRAPPERS"

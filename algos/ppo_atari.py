@@ -5,7 +5,7 @@
 PPO: Schulman et al. 2017, arXiv:1707.06347. GAE: Schulman et al. 2016, arXiv:1506.02438.
 Network and preprocessing: Mnih et al. 2015, Nature 518:529. The default settings are CleanRL's.
 What differs from PPO's paper:
-1. The network is that of Mnih et al. 2015 (paper: of 2016), initialised orthogonally, and
+1. The network is that of Mnih et al. 2015 (paper: Mnih et al. 2016), initialised orthogonally, and
    --precision auto may compute it in bfloat16. An update makes 4 epochs (paper: 3), and the value
    loss weighs a quarter of the paper's.
 2. A lost life is terminal for the learner, although the game continues. Each life begins with
@@ -69,7 +69,7 @@ class Args:
         "BreakoutNoFrameskip-v4"  # sticky actions as in the id; a frame skip of 1 becomes 4
     )
     num_envs: int = 8  # parallel environments
-    total_timesteps: int = 10_000_000  # steps in which the agent acts: no resets, no script
+    total_timesteps: int = 10_000_000  # steps of all environments, but no scripted ones
     learning_rate: float = 2.5e-4  # of Adam
     anneal_lr: bool = True  # anneal the learning rate linearly to zero over --total-timesteps
     num_steps: int = 128  # steps of each environment in a rollout
@@ -86,7 +86,7 @@ class Args:
     ent_coef: float = 0.01  # entropy coefficient
     vf_coef: float = 0.5  # value loss coefficient
     max_grad_norm: float = 0.5  # gradients are clipped to this norm
-    target_kl: float | None = None  # end an update after an epoch that exceeds this approximate KL
+    target_kl: float | None = None  # end an update if an epoch's last minibatch exceeds this KL
 
     def __post_init__(self):
         self.runs_dir = os.path.expanduser(self.runs_dir)  # shells leave --runs-dir=~/runs as it is
@@ -235,8 +235,8 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None, **options):
     # AtariVectorEnv steps all games itself, so that wrappers of single environments do not apply.
     if video_dir is not None:
         colour = {"grayscale": False, "stack_num": 1, "img_height": 210, "img_width": 160}
-        # The script of FireOnLifeLoss is played in these environments, too. Wrappers above see them,
-        # with images (n, 1, 210, 160, 3)
+        # The script of FireOnLifeLoss is played in these environments, too. Vector wrappers
+        # that you add above get them as well, with images (n, 1, 210, 160, 3)
         colour_envs, _ = make_envs(args, min(3, num_envs), seed, **colour)
         envs = RecordVideos(envs, colour_envs, video_dir)
     obs, _ = envs.reset(seed=seed)  # (num_envs, 4, 84, 84) uint8 without options

@@ -69,7 +69,7 @@ class Args:
         "BreakoutNoFrameskip-v4"  # sticky actions as in the id; a frame skip of 1 becomes 4
     )
     num_envs: int = 8  # DDP: parallel environments of each rank
-    total_timesteps: int = 10_000_000  # steps in which the agent acts: no resets, no script
+    total_timesteps: int = 10_000_000  # steps of all environments, but no scripted ones
     learning_rate: float = 2.5e-4  # of Adam
     anneal_lr: bool = True  # anneal the learning rate linearly to zero over --total-timesteps
     num_steps: int = 128  # steps of each environment in a rollout
@@ -86,7 +86,7 @@ class Args:
     ent_coef: float = 0.01  # entropy coefficient
     vf_coef: float = 0.5  # value loss coefficient
     max_grad_norm: float = 0.5  # gradients are clipped to this norm
-    target_kl: float | None = None  # end an update after an epoch that exceeds this approximate KL
+    target_kl: float | None = None  # end an update if an epoch's last minibatch exceeds this KL
 
     def __post_init__(self):
         self.runs_dir = os.path.expanduser(self.runs_dir)  # shells leave --runs-dir=~/runs as it is
@@ -235,8 +235,8 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None, **options):
     # AtariVectorEnv steps all games itself, so that wrappers of single environments do not apply.
     if video_dir is not None:
         colour = {"grayscale": False, "stack_num": 1, "img_height": 210, "img_width": 160}
-        # The script of FireOnLifeLoss is played in these environments, too. Wrappers above see them,
-        # with images (n, 1, 210, 160, 3)
+        # The script of FireOnLifeLoss is played in these environments, too. Vector wrappers
+        # that you add above get them as well, with images (n, 1, 210, 160, 3)
         colour_envs, _ = make_envs(args, min(3, num_envs), seed, **colour)
         envs = RecordVideos(envs, colour_envs, video_dir)
     obs, _ = envs.reset(seed=seed)  # (num_envs, 4, 84, 84) uint8 without options
@@ -990,8 +990,8 @@ if __name__ == "__main__":
         """Let train() save a checkpoint and exit; a second Ctrl-C ends the run at once."""
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         if RANK == 0 and not signals:  # DDP: one line for all ranks
-            # DDP: an evaluation in the middle of training runs to its end
-            line = "stopping after this iteration; a running evaluation, and one more iteration, come first"
+            # DDP: the other ranks wait for the end of an evaluation, but for the last one
+            line = "stopping at the end of an iteration; the last evaluation is left to the resumed run"
             second = "a second Ctrl-C ends at once and loses the steps since the last checkpoint"
             new_line = "\n" if sys.stderr.isatty() else ""  # the progress bar has not ended its own
             with suppress(OSError):  # the terminal may be closed

@@ -98,7 +98,7 @@ class Args:
     ent_coef: float = 0.0  # entropy coefficient
     vf_coef: float = 0.25  # value loss coefficient
     max_grad_norm: float = 0.5  # gradients are clipped to this norm
-    target_kl: float | None = None  # end an update after an epoch that exceeds this approximate KL
+    target_kl: float | None = None  # end an update if an epoch's last minibatch exceeds this KL
     lstm_size: int = 64  # LSTM: number of units
 
     def __post_init__(self):
@@ -684,7 +684,7 @@ def hint_for(env_id: str, error: Exception) -> str:
     """What to do about an environment that cannot be made, where the error does not say it."""
     module, _, name = env_id.rpartition(":")
     if "ALE/" in env_id or "NoFrameskip-v" in env_id:
-        return ". Atari games are for ppo_atari.py and other files *_atari.py"
+        return ". Atari games are for ppo_atari.py and the other files with atari in their name"
     if module.startswith("."):
         return ". Add the module's folder to the variable PYTHONPATH, and write its name alone"
     if isinstance(error, ImportError) and module:
@@ -701,17 +701,26 @@ def hint_for(env_id: str, error: Exception) -> str:
 
 
 def warn_of_bounds(args: Args, space: gym.spaces.Box):
-    """Warn if a policy that begins near 0 tries few of the actions, or only the bounds."""
-    low = space.low
-    high = space.high
+    """Warn if a policy that begins near 0 tries few of the actions, or only a bound."""
+    low = space.low.flatten()
+    high = space.high.flatten()
     std = args.init_std
-    is_wide = 10 < np.abs([low, high]).max() < 1e15  # larger ones are no bounds
-    is_apart = np.any((low > std) | (high < -std))
-    is_narrow = np.any(high < low + 0.1 * std)
-    if is_wide or is_apart or is_narrow:
-        bounds = f"{low.min():g} to {high.max():g}"
-        wrong = f"actions are from {bounds}, but begin near 0 (--init-std {std})"
+    largest = np.maximum(np.abs(low), np.abs(high))
+    is_wide = (largest > 10) & (largest < 1e15)  # larger ones are no bounds
+    is_apart = (low > std) | (high < -std)
+    is_clipped = is_apart | (high < low + 0.1 * std)
+    unusual = np.flatnonzero((is_wide | is_clipped) & (low < high))
+    if len(unusual):
+        i = unusual[0]
+        effect = "most samples are clipped to a bound"
+        if is_wide[i]:
+            effect = "few of its values are tried"
+        start = f"but begins near 0 (--init-std {std}): {effect}"
         way_out = "use ppo_squashed.py, or add gym.wrappers.RescaleAction to WRAPPERS"
+        if largest.max() > 1e15:  # these need bounds
+            way_out = "shift or scale it by gym.wrappers.TransformAction in WRAPPERS"
+        bounds = f"{low[i]:g} to {high[i]:g}"
+        wrong = f"action {i} is from {bounds}, {start}"
         print(f"--env-id {args.env_id}: {wrong}; {way_out}", file=sys.stderr)
 
 

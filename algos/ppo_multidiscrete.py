@@ -94,7 +94,7 @@ class Args:
     ent_coef: float = 0.0  # entropy coefficient
     vf_coef: float = 0.5  # value loss coefficient
     max_grad_norm: float = 0.5  # gradients are clipped to this norm
-    target_kl: float | None = None  # end an update after an epoch that exceeds this approximate KL
+    target_kl: float | None = None  # end an update if an epoch's last minibatch exceeds this KL
 
     def __post_init__(self):
         self.runs_dir = os.path.expanduser(self.runs_dir)  # shells leave --runs-dir=~/runs as it is
@@ -702,7 +702,7 @@ def hint_for(env_id: str, error: Exception) -> str:
     """What to do about an environment that cannot be made, where the error does not say it."""
     module, _, name = env_id.rpartition(":")
     if "ALE/" in env_id or "NoFrameskip-v" in env_id:
-        return ". Atari games are for ppo_atari.py and other files *_atari.py"
+        return ". Atari games are for ppo_atari.py and the other files with atari in their name"
     if module.startswith("."):
         return ". Add the module's folder to the variable PYTHONPATH, and write its name alone"
     if isinstance(error, ImportError) and module:

@@ -87,7 +87,7 @@ class Args:
     ent_coef: float = 0.0  # entropy coefficient
     vf_coef: float = 0.5  # value loss coefficient
     max_grad_norm: float = 0.5  # gradients are clipped to this norm
-    target_kl: float | None = None  # end an update after an epoch that exceeds this approximate KL
+    target_kl: float | None = None  # end an update if an epoch's last minibatch exceeds this KL
 
     def __post_init__(self):
         self.runs_dir = os.path.expanduser(self.runs_dir)  # shells leave --runs-dir=~/runs as it is
@@ -608,7 +608,7 @@ def hint_for(env_id: str, error: Exception) -> str:
     """What to do about an environment that cannot be made, where the error does not say it."""
     module, _, name = env_id.rpartition(":")
     if "ALE/" in env_id or "NoFrameskip-v" in env_id:
-        return ". Atari games are for ppo_atari.py and other files *_atari.py"
+        return ". Atari games are for ppo_atari.py and the other files with atari in their name"
     if module.startswith("."):
         return ". Add the module's folder to the variable PYTHONPATH, and write its name alone"
     if isinstance(error, ImportError) and module:
@@ -676,8 +676,8 @@ def open_envs(args: Args, env_seed: int, global_step: int):
         sys.exit(f"--env-id {args.env_id}: {action_space} actions; {needed}")
     _, frames, height, width = obs.shape
     if frames == 3:
-        advice = "if they are colours, give them the shape (height, width, 3) in WRAPPERS"
-        print(f"--env-id {args.env_id}: takes 3 images as 3 frames; {advice}", file=sys.stderr)
+        advice = "if they are colours, move them to the end, (height, width, 3), by a wrapper"
+        print(f"--env-id {args.env_id}: 3 images are taken for 3 frames; {advice}", file=sys.stderr)
     if min(height, width) < 36:  # the convolutions would leave nothing
         wrong = f"{frames} images of {height} x {width}, but the network needs 36 x 36"
         way_out = "change size or order with gym.wrappers.TransformObservation in WRAPPERS"

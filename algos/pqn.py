@@ -7,8 +7,8 @@ is a batch of varied samples. Layer normalisation is meant to keep the values fr
 PPO does, in epochs of minibatches over a rollout, and needs neither a replay buffer nor a target
 network. The default settings are CleanRL's, but for the shape of the rollout, the number of minibatches
 and the final epsilon, which are those of the paper's code for CartPole. What differs from the paper:
-1. Weights are initialised orthogonally. The loss lacks the factor 1/2, and the L2 penalty of the
-   paper's proof.
+1. Weights are initialised orthogonally. The loss lacks the factor 1/2 and the L2 penalty that
+   the paper's proof needs.
 2. Truncation is not termination: a truncated episode bootstraps from its last observation.
 """
 
@@ -563,7 +563,7 @@ def hint_for(env_id: str, error: Exception) -> str:
     """What to do about an environment that cannot be made, where the error does not say it."""
     module, _, name = env_id.rpartition(":")
     if "ALE/" in env_id or "NoFrameskip-v" in env_id:
-        return ". Atari games are for ppo_atari.py and other files *_atari.py"
+        return ". Atari games are for ppo_atari.py and the other files with atari in their name"
     if module.startswith("."):
         return ". Add the module's folder to the variable PYTHONPATH, and write its name alone"
     if isinstance(error, ImportError) and module:

@@ -8,7 +8,8 @@ As in the paper's code, a lost life is terminal for the learner, although the ga
 learner's rewards are clipped to their sign. Logged returns are raw and of whole games.
 What differs from the paper:
 1. Weights are initialised orthogonally, and --precision auto may compute the network in bfloat16.
-   The loss lacks the factor 1/2. A rollout is smaller, and the learning rate is annealed.
+   The loss lacks the factor 1/2 and the L2 penalty that the paper's proof needs. A rollout is
+   smaller, and the learning rate is annealed.
    Layer normalisation is over channels and pixels; the authors' code normalises each pixel alone.
 2. Each life begins with FIRE and action 2, in games that have FIRE.
 3. Truncation is not termination: a truncated game bootstraps from its last observation.
@@ -66,7 +67,7 @@ class Args:
         "BreakoutNoFrameskip-v4"  # sticky actions as in the id; a frame skip of 1 becomes 4
     )
     num_envs: int = 8  # parallel environments
-    total_timesteps: int = 10_000_000  # steps in which the agent acts: no resets, no script
+    total_timesteps: int = 10_000_000  # steps of all environments, but no scripted ones
     learning_rate: float = 2.5e-4  # of RAdam
     anneal_lr: bool = True  # anneal the learning rate linearly to zero over --total-timesteps
     num_steps: int = 128  # steps of each environment in a rollout
@@ -227,8 +228,8 @@ def make_envs(args: Args, num_envs: int, seed: int, video_dir=None, **options):
     # AtariVectorEnv steps all games itself, so that wrappers of single environments do not apply.
     if video_dir is not None:
         colour = {"grayscale": False, "stack_num": 1, "img_height": 210, "img_width": 160}
-        # The script of FireOnLifeLoss is played in these environments, too. Wrappers above see them,
-        # with images (n, 1, 210, 160, 3)
+        # The script of FireOnLifeLoss is played in these environments, too. Vector wrappers
+        # that you add above get them as well, with images (n, 1, 210, 160, 3)
         colour_envs, _ = make_envs(args, min(3, num_envs), seed, **colour)
         envs = RecordVideos(envs, colour_envs, video_dir)
     obs, _ = envs.reset(seed=seed)  # (num_envs, 4, 84, 84) uint8 without options

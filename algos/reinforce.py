@@ -94,7 +94,7 @@ class Args:
     learning_rate: float = 3e-3  # of Adam
     anneal_lr: bool = True  # anneal the learning rate linearly to zero over --total-timesteps
     gamma: float = 0.99  # discount factor
-    baseline: Literal["value", "none"] = "value"  # subtract the predicted return, or only the mean
+    baseline: Literal["value", "none"] = "value"  # subtract the predicted return or not
     norm_adv: bool = True  # standardise the advantages of each batch
 
     def __post_init__(self):
@@ -543,7 +543,7 @@ def hint_for(env_id: str, error: Exception) -> str:
     """What to do about an environment that cannot be made, where the error does not say it."""
     module, _, name = env_id.rpartition(":")
     if "ALE/" in env_id or "NoFrameskip-v" in env_id:
-        return ". Atari games are for ppo_atari.py and other files *_atari.py"
+        return ". Atari games are for ppo_atari.py and the other files with atari in their name"
     if module.startswith("."):
         return ". Add the module's folder to the variable PYTHONPATH, and write its name alone"
     if isinstance(error, ImportError) and module:

@@ -6,7 +6,7 @@ For each task, scripts/sweep.py trains the seeds 1 to 10 of ppo_continuous.py wi
 ppo_continuous_seeds.py, and scripts/plot.py draws each. The file that goes first changes from task to task. The runs
 are exported into --output; the seconds of each sweep and its figure go into the file beside it that ends in
 _seconds.csv. The same command continues a benchmark that was stopped: it does not repeat a sweep
-whose folder in --runs-dir has its figure.
+with the same seeds and steps whose folder in --runs-dir has its figure.
 """
 
 import csv

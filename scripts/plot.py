@@ -14,12 +14,12 @@ compare.py explains the intervals, the tests and "underpowered". results.py expl
 time is measured. Figures call an experiment by its name in --labels, or in labels.csv (set,exp_name,label) in the
 folder above curves/ or up to two folders higher.
 
-A set is incomplete in four cases: a run has no summary.json for its last arguments; a run that a sweep declared
-(sweep.json) is missing; a score is not finite; in a CSV file or an --export, two exp_names of an environment have
-different seeds. Of run folders, incomplete runs are left out and listed, the figures and tables say so, and the exit
-status is 1. A CSV file or an --export is refused as a whole. --allow-incomplete draws everything and marks it. Runs
-that differ in flags become separate experiments, named by these flags. If a seed has several runs, --duplicates chooses
-one.
+A set is incomplete in five cases: a run has no summary.json for its last arguments; a run that a sweep declared
+(sweep.json) is missing; a seed has several runs and --duplicates does not choose; a score is not finite; in a CSV file
+or an --export, two exp_names of an environment have different seeds. Of run folders, incomplete runs are left out and
+listed, the figures and tables say so, and the exit status is 1. A CSV file or an --export is refused as a whole.
+--allow-incomplete draws everything and marks it. Runs that differ in flags become separate experiments, named by these
+flags. If a seed has several runs, --duplicates chooses one.
 """
 
 import csv
@@ -575,7 +575,7 @@ def main(options: Options) -> None:
     known = f"the runs have the exp_names {', '.join(sorted(names))}"
     unknown = f"--baseline {options.baseline} is unknown: {known}"
     for _, _, left_out in sets:
-        unknown += "".join(f"\n{line}" for line in left_out)
+        unknown += "".join(f"\n{line}" for *_, line in left_out)
     check(options.baseline in (*names, ""), unknown)
     for label in options.labels:
         name = label.rpartition("=")[0]  # the label itself has no "="

@@ -43,7 +43,7 @@ class Options:
     file: tyro.conf.Positional[Path]  # a file of algos/ or a changed copy
     flags: tyro.conf.Positional[
         tuple[str, ...]
-    ] = ()  # flags of the file, after --, for all its runs; flags that the probe sets keep its value
+    ] = ()  # flags of the file, after --, for all its runs; flags that the probe sets keep the probe's value
     seed: int = 1  # seed of the probe's random numbers and of the training runs
     only: tuple[str, ...] = ()  # run only the checks with these names; --list shows the names
     exact: bool = False  # skip the learned checks, which take most of the time
@@ -125,7 +125,7 @@ def open_subject(file: Path, seed: int, flags: tuple[str, ...] = ()) -> Subject:
         kept = sorted(subject.defaults.keys() & subject.settings(subject.module).keys())
         if kept:
             named = " ".join(f"--{name.replace('_', '-')}" for name in kept)
-            kept = f"the probe sets {named} itself; your value is not tested"
+            kept = f"the exact checks use the probe's own {named}"
             print(f"{file}: {kept}", file=sys.stderr)
         del subject.module  # it is loaded again with these flags
     return subject

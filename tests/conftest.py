@@ -62,7 +62,7 @@ OF_SEVERAL = frozenset({  # what a file for several seeds has its own version of
 FILES = {
     "ppo_continuous": Row("box"),
     "rpo_continuous": Row("box", "ppo_continuous", "# RPO:", 21),
-    "ppo_squashed": Row("box", "ppo_continuous", "# Squash:", 41),
+    "ppo_squashed": Row("box", "ppo_continuous", "# Squash:", 49),
     "ppo_penalty": Row("box", "ppo_continuous", "# Penalty:", 22),
     "ppo_rnd": Row("box", "ppo_continuous", "# RND:", 164),
     "ppo_icm": Row("box", "ppo_rnd", "# ICM:", 61),
@@ -88,7 +88,7 @@ FILES = {
     "ppo_pixels": Row("pixels"),
     "ppo_pixels_rad": Row("pixels", "ppo_pixels", "# RAD:", 25),
     "ppo_pixels_drac": Row("pixels", "ppo_pixels", "# DrAC:", 34),
-    "ppo_pixels_continuous": Row("box-pixels", "ppo_pixels", "# Box:", 62),
+    "ppo_pixels_continuous": Row("box-pixels", "ppo_pixels", "# Box:", 71),
     "dqn_pixels": Row("pixels"),
     "ppo_atari": Row("atari"),
     "a2c_atari": Row("atari"),

@@ -83,7 +83,7 @@ def meaning(flag: str, texts: list[str]) -> str:
         "--learning-rate": "of Adam; in `a2c_atari` of RMSprop, in PQN of RAdam",
         "--norm-adv": "standardise the advantages of each minibatch; in `reinforce` of each batch, in "
         "`trpo_continuous` of each rollout",
-        "--start-e": "epsilon, the probability of a random action, until learning starts; in PQN at the start",
+        "--start-e": "epsilon, the probability of a random action, up to `--learning-starts`; in PQN at the start",
         "--target-network-frequency": "steps between updates of the target network; in SAC, TD3 and DDPG "
         "updates of the critics",
     }

@@ -269,7 +269,8 @@ def read_folders(
         for name, seed in twice:
             reason = f"it has {len(same[name, seed])} runs of seed {seed}; choose one with"
             reason = f"{reason} --duplicates newest or oldest"
-            left_out.append(f"{name} on {env_id} is left out: {reason}")
+            line = f"{name} on {env_id} is left out: {reason}"
+            left_out.append((name, env_id, line))
         chosen = defaultdict(list)
         for (name, _), choice in same.items():
             if name not in dict(twice):
@@ -323,7 +324,7 @@ def read_source(source: Path, metrics: tuple[str, ...]) -> list[Row]:
     if not source.is_dir():
         return read_csv(source)
     rows, left_out = read_folders([source])
-    check(not left_out, "; ".join(left_out))
+    check(not left_out, "; ".join(line for *_, line in left_out))
     return [row for row in rows if row.metric in metrics]
 
 
@@ -409,7 +410,7 @@ def problems(
         absent = seeds[env_id, "" if equal_seeds else name] - run - unfinished[env_id, name]
         if absent:
             listing = " ".join(map(str, sorted(absent)))
-            line = f"{name} on {env_id} has no run with seeds {listing} of another experiment"
+            line = f"{name} on {env_id} lacks seeds {listing}, which another experiment has"
             found.append((env_id, line))
     for metric in (score, curve):
         finals = finals_of(rows, metric)
@@ -432,7 +433,7 @@ def select(name: str, rows: list[Row], options, left_out=()) -> tuple[list[Row],
 
     If one of them has no rows, the error message also lists what was left out.
     """
-    reasons = "".join(f"\n{line}" for line in left_out)
+    reasons = "".join(f"\n{line}" for *_, line in left_out)
     for flag, column in (("exp_names", "exp_name"), ("env_ids", "env_id")):
         wanted = getattr(options, flag)
         known = {getattr(row, column) for row in rows}
@@ -463,7 +464,7 @@ def incomplete_runs(rows: list[Row], score: str, curve: str) -> set[tuple]:
     return found
 
 
-def refuse(name: str, rows: list[Row], score: str, left_out: list[str], options, published: bool):
+def refuse(name: str, rows: list[Row], score: str, left_out: list[tuple], options, published: bool):
     """Return the rows that may be drawn, what is missing from them, and whether some rows were refused.
 
     Everything that is refused is printed with its reason: the incomplete runs of run folders, or, if the set is
@@ -471,7 +472,12 @@ def refuse(name: str, rows: list[Row], score: str, left_out: list[str], options,
     """
     found = problems(rows, score, options.metric, equal_seeds=published)
     missing = [line for _, line in found]
-    refused = left_out + ([] if options.allow_incomplete else missing)
+    twice = [
+        line
+        for exp_name, env_id, line in left_out
+        if exp_name in (options.exp_names or [exp_name]) and env_id in (options.env_ids or [env_id])
+    ]
+    refused = twice + ([] if options.allow_incomplete else missing)
     if refused:
         advice = "--allow-incomplete averages incomplete sets and marks them"
         if not published:
@@ -486,4 +492,4 @@ def refuse(name: str, rows: list[Row], score: str, left_out: list[str], options,
     is_enough = options.statistic == "mean" or fewest > 3
     few = f"--statistic iqm needs at least 4 seeds, not {fewest}; use --statistic mean"
     check(is_enough, few)
-    return (rows if finals else []), left_out + missing, bool(refused)
+    return (rows if finals else []), twice + missing, bool(refused)

@@ -344,7 +344,7 @@ def test_actions_far_from_the_first_policy(name, low, high, tmp_path, registered
     opened(algo, tmp_path, env_id=env_id)
     errors = capsys.readouterr().err
     scales_by_itself = name in OFF_POLICY or name == "ppo_squashed"
-    assert scales_by_itself != (f"actions are from {low:g} to {high:g}, but begin" in errors)
+    assert scales_by_itself != (f"action 0 is from {low:g} to {high:g}, but begins" in errors)
     assert scales_by_itself or "gym.wrappers.RescaleAction to WRAPPERS" in errors
     rescale = functools.partial(gym.wrappers.RescaleAction, min_action=-1, max_action=1)
     algo.WRAPPERS = (rescale,)

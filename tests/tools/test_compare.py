@@ -350,7 +350,7 @@ def test_what_else_is_missing():
     rows += rows_of({"a": [1], "b": [1, 1], "c": [1]}, metric=CURVE)
     lines = [line for _, line in results.problems(rows, SCORE)]
     assert lines == [
-        "c on E-v1 has no run with seeds 2 of another experiment",
+        "c on E-v1 lacks seeds 2, which another experiment has",
         f"b on E-v1 has no {SCORE} for seeds 2",
         f"c on E-v1 has no {SCORE} for seeds 1",
         f"a on E-v1 has no {CURVE} for seeds 2: {results.NO_EPISODE}",

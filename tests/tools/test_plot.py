@@ -402,7 +402,7 @@ def test_incomplete(case, call, tmp_path):
     assert (status, out, [path.name for path in tmp_path.iterdir()]) == (1, "", ["runs"])
     line = {
         "unfinished": "rpo on E-v1 with seed 2 is not finished",
-        "seeds": "rpo on E-v1 has no run with seeds 2 of another experiment",
+        "seeds": "rpo on E-v1 lacks seeds 2, which another experiment has",
         "declared": "broken on E-v1 with seed 1 is declared in sweep.json, but there is no such run",
     }[case]
     assert line in err and "--allow-incomplete" in err
