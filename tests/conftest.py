@@ -127,7 +127,7 @@ PARENTS = [name for name in EVERY if name not in VARIANTS]
 # One file for each kind of training loop. What the others' train() shares with it is compared as text (test_files.py).
 LOOPS = ["ppo_continuous", "reinforce", "sac_continuous", "dqn", "a2c_atari"]
 # One for each version of evaluate()
-EVALUATES = [*LOOPS, "ppo", "ppo_pixels", "dqn_pixels", "dqn_atari"]
+EVALUATES = [*LOOPS, "ppo", "ppo_pixels", "dqn_pixels", "dqn_atari", "pqn_atari"]
 
 
 @pytest.fixture

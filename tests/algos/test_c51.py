@@ -61,11 +61,18 @@ def test_nan_in_a_reward_reaches_the_loss():
     assert target.isnan().any(1).tolist() == [True, False]
 
 
-@pytest.mark.parametrize("function", ["td_target", "dqn_loss"])
+@pytest.mark.parametrize("function", ["td_target", "dqn_loss", "make_optimizer"])
 def test_atari_has_the_same_projection_and_loss(function):
     """The tests above and below are of c51.py. Would break: a mistake in c51_atari.py alone."""
     one, other = (inspect.getsource(getattr(module, function)) for module in (c51, atari))
     assert one == other
+
+
+def test_optimizer():
+    """Would break: an epsilon or a learning rate that is not the paper's or that of the flags."""
+    args = c51.Args(batch_size=32, learning_rate=3e-4)
+    (group,) = c51.make_optimizer(torch.nn.Linear(2, 2), args).param_groups
+    assert (group["eps"], group["lr"], group["betas"]) == (0.01 / 32, 3e-4, (0.9, 0.999))
 
 
 def test_atari_network():

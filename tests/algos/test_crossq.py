@@ -110,14 +110,20 @@ def test_running_statistics(crossq, monkeypatch, tmp_path):
     monkeypatch.setattr(crossq, "update", with_spies)
     agents = []
     spy(monkeypatch, crossq, "evaluate", lambda agent, *_: agents.append(agent))
-    crossq.train(tiny(crossq, tmp_path))
+    crossq.train(tiny(crossq, tmp_path, policy_lr=2e-3, q_lr=3e-3))
     (agent,) = agents
     updates = agent.critics[0].num_batches_tracked.item()
     assert all(modes) and updates > 40 and not agent.critics.training
     assert policy_updates == list(range(3, updates + 1, 3))
-    for optimizer in optimizers.values():
-        (group,) = optimizer.param_groups
-        assert group["betas"] == (0.5, 0.999) and group["lr"] == 1e-3
+    owners = {
+        "policy": ([*agent.actor.parameters(), agent.log_alpha], 2e-3),
+        "critics": ([*agent.critics.parameters()], 3e-3),
+    }
+    assert optimizers.keys() == owners.keys()
+    for name, (parameters, rate) in owners.items():
+        (group,) = optimizers[name].param_groups
+        assert group["betas"] == (0.5, 0.999) and group["lr"] == rate
+        assert {*map(id, group["params"])} == {*map(id, parameters)}
 
 
 @pytest.mark.slow

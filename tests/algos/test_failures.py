@@ -235,9 +235,10 @@ def test_nan_in_an_evaluation(every, tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="Windows has no SIGUSR1")
-@pytest.mark.parametrize("sent", [["SIGUSR1"], ["SIGINT", "SIGINT"]])
+@pytest.mark.parametrize("sent", [["SIGTERM"], ["SIGUSR1"], ["SIGINT", "SIGINT"]])
 def test_signals(sent, tmp_path):
-    """SIGUSR1 is Slurm's warning. Would break: a run that ends unsaved by it; a second Ctrl-C that does nothing."""
+    """SIGUSR1 is Slurm's warning, SIGTERM that of kill and Docker. Would break: a run that ends unsaved by it;
+    a second Ctrl-C that does nothing."""
     flags = ["--env-id", "CartPole-v1", "--total-timesteps", 10**9]
     if len(sent) == 2:  # an iteration that lasts longer than the test
         flags += ["--num-envs", 8, "--num-steps", 10**6, "--num-minibatches", 8]
@@ -254,7 +255,7 @@ def test_signals(sent, tmp_path):
     if len(sent) == 2:
         assert process.returncode == -signal.SIGINT, errors
     else:
-        assert process.returncode == 128 + signal.SIGUSR1, errors
+        assert process.returncode == 128 + getattr(signal, sent[0]), errors
         assert (run_folder(tmp_path) / "checkpoint.pt").exists()
     assert "Traceback" not in errors
 

@@ -268,3 +268,13 @@ def test_cue_is_recalled_or_guessed():
             found.append(reward)
     assert set(returns[True]) == {1}
     assert set(returns[False]) == {-1, 1} and abs(sum(returns[False])) < 20
+
+
+def test_greedy_action_of_atari():
+    """Would break: an evaluation that explores with probability 1 - epsilon, or that takes another action."""
+    atari = load("ppo_atari_lstm")
+    agent = atari.Agent(gym.spaces.Discrete(4), atari.Args(), "float32")
+    outputs = torch.randn(2000, agent.actor.in_features)
+    best = agent.actor(outputs).argmax(-1)
+    assert torch.equal(agent.get_greedy_action(outputs, epsilon=0.0), best)
+    assert 0.97 < (agent.get_greedy_action(outputs) == best).float().mean() < 1

@@ -102,14 +102,27 @@ def key(obs) -> bytes:
     return obs.numpy().tobytes()
 
 
+def played(toy) -> dict:
+    """The actions that the environments got, by observation or, of Atari, by environment, game and step."""
+    if toy is FakeAtari:
+        return {(i, game, step): action for i, game, step, action, *_ in FakeAtari.rows}
+    return {tuple(obs.tolist()): int(action.item() + 1) // 2 for obs, action, _ in Counter.rows}
+
+
 def test_targets_of_a_run(algo, toy, monkeypatch, tmp_path):
     """Would break: autoreset steps that are trained on or counted, the value of an action that is not greedy, the value
-    of the next episode's first observation, a lost life that is not terminal, reward and action of another step."""
+    of the next episode's first observation, a lost life that is not terminal, reward and action of another step,
+    another optimiser."""
     follow, checked, ends = toy[1], [], set()
 
     def before_update(agent, optimizer, args, batch, *_):
+        assert type(optimizer) is torch.optim.RAdam
         obs, targets = batch["obs"], dict(zip(map(key, batch["obs"]), batch["target"].tolist()))
         checked.append(len(obs))
+        actions = played(toy[0])
+        for one, action in zip(obs, batch["action"].tolist()):
+            row = FakeAtari.decode(one[-1]) if toy[0] is FakeAtari else one.tolist()
+            assert actions[tuple(row)] == action
         assert len(targets) == len(obs)
         for one in obs:
             reward, next_obs, terminated, truncated = follow(one)
@@ -125,15 +138,21 @@ def test_targets_of_a_run(algo, toy, monkeypatch, tmp_path):
     summary = algo.train(tiny(algo, tmp_path, gamma=0.5, q_lambda=0.75, total_timesteps=60))
     assert ends >= {"terminated", "truncated", True, False}
     assert sum(checked) == summary["global_step"] == len(toy[0].rows)
+    assert len({*played(toy[0]).values()}) > 1
 
 
 def test_epsilon_follows_the_steps(algo, toy, monkeypatch, tmp_path):
-    """Would break: an epsilon of the iteration or of the update, one that counts autoreset steps, another schedule."""
-    steps = []
+    """Would break: an epsilon of the iteration or of the update, one that counts autoreset steps, another schedule;
+    actions with another epsilon."""
+    steps, taken = [], []
     spy(monkeypatch, algo, "epsilon_at", lambda step, _: steps.append((step, len(toy[0].rows))))
+    name = "get_action_and_value" if algo.__name__ in ATARI else "get_action"
+    spy(monkeypatch, algo.Agent, name, lambda agent, obs, epsilon: taken.append(epsilon))
     args = tiny(algo, tmp_path, total_timesteps=60)
     algo.train(args)
     assert len(steps) > 20 and all(step == count for step, count in steps)
+    known = [algo.epsilon_at(step, args) for step, _ in [*steps]]  # these calls are spied as well
+    assert taken[: len(known)] == known
     args.start_e, args.end_e, args.exploration_fraction, args.total_timesteps = 0.8, 0.2, 0.5, 1000
     epsilons = [algo.epsilon_at(step, args) for step in (0, 250, 500, 999)]
     assert epsilons == pytest.approx([0.8, 0.5, 0.2, 0.2])
@@ -197,7 +216,7 @@ def test_loss_and_gradient_by_hand(algo):
 
 
 def test_update_clips_and_takes_every_sample(algo):
-    """Would break: a gradient that is not clipped, a sample that an epoch leaves out, another optimiser."""
+    """Would break: a gradient that is not clipped, a sample that an epoch leaves out."""
     agent, draw = make_agent(algo, num_envs=2, num_steps=6, num_minibatches=3, update_epochs=2)
     batch = {"obs": draw(12), "action": torch.randint(3, (12,)), "target": 1e4 * torch.randn(12)}
     seen, norms, optimizer = [], [], torch.optim.RAdam(agent.parameters(), lr=1e-5)

@@ -205,6 +205,9 @@ def test_same_seed_same_metrics_on_envpool(name, tmp_path):
     assert one == again != other
 
 
+@every_of(
+    "ppo_continuous", "reinforce", "sac_continuous", "dqn", "a2c_atari", "dqn_atari", "pqn_atari"
+)
 def test_evaluating_on_the_way_does_not_change_training(every, tmp_path):
     """Would break: an evaluation that draws from training's generators, or steps its environments; a best model of the
     final evaluation alone."""

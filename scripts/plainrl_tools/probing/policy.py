@@ -1360,7 +1360,7 @@ def stored_actions(subject: Subject) -> Finding:
         return broken(
             measured,
             "some",
-            "the clipped action is stored, but the log-probability is that of the unclipped one",
+            "the clipped action is stored; is its log-probability that of the unclipped one?",
         )
     return passes(measured, "below 1e-03")
 
@@ -1524,7 +1524,7 @@ def advantages(subject: Subject) -> Finding:
     for call, _ in trace.returns:
         given = [call.arguments.get(name) for name in ("gamma", "gae_lambda")]
         right = [getattr(args, "gamma", None), getattr(args, "gae_lambda", given[1])]
-        if given != right and None not in given[:1]:
+        if any(None not in pair and pair[0] != pair[1] for pair in zip(given, right)):
             measured, expected = f"gamma, lambda {given}", f"{right}"
             if given == right[::-1]:
                 return broken(measured, expected, "gamma and lambda are swapped in the call")

@@ -262,9 +262,9 @@ def epsilon_schedule(subject: Subject) -> Finding:
         single = [epsilon_after(args, k) for k in range(len(right))]
         mistakes["the schedule counts the steps of one environment only"] = single
     early = [epsilon_after(args, step + args.learning_starts) for step in every[: len(right)]]
-    mistakes["epsilon decreases from the first step, before --learning-starts"] = early
+    choices = {"epsilon decreases from the first step, before --learning-starts": early}
     question = "epsilon does not decrease linearly from --start-e to --end-e over --exploration-fraction of the steps"
-    return compare(ours, right, mistakes, {}, question)
+    return compare(ours, right, mistakes, choices, question)
 
 
 @check("train", of="q-learning")

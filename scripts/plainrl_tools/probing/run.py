@@ -892,11 +892,15 @@ def logged(subject: Subject, rewards: str) -> Finding:
             any(steps in at[name] for name in at) or waiting > longest + trace.args.num_envs or last
         )
         if pending and due:
+            recent = np.mean((episodes + pending)[-100:], axis=0)
             for i, name in enumerate(("return", "length")):
                 ours, means = at[name].get(steps, math.nan), np.mean(pending, axis=0)
                 if not abs(ours - means[i]) < 1e-3:
                     one = any(abs(ours - episode[i]) < 1e-3 for episode in pending)
-                    wrong.append((one, f"{name} {ours:.3f} at step {steps}", f"{means[i]:.3f}"))
+                    choice = "only one of the finished episodes is logged" if one else ""
+                    if abs(ours - recent[i]) < 1e-3:
+                        choice = "the mean of the last 100 episodes is logged"
+                    wrong.append((choice, f"{name} {ours:.3f} at step {steps}", f"{means[i]:.3f}"))
             episodes, pending, waiting = episodes + pending, [], 0
     logged = trace.summary["global_step"]
     if logged != trace.steps[-1]:
@@ -913,8 +917,8 @@ def logged(subject: Subject, rewards: str) -> Finding:
         question = "the run does not end at the first step that reaches --total-timesteps"
         return differs(f"{after} steps", f"{trace.args.total_timesteps}", question)
     last100 = np.mean(episodes[-100:], axis=0)[0]
-    if wrong and all(one for one, *_ in wrong):
-        return differs(wrong[0][1], wrong[0][2], "only one of the finished episodes is logged")
+    if wrong and all(choice for choice, *_ in wrong):
+        return differs(wrong[0][1], wrong[0][2], wrong[0][0])
     if wrong:
         return broken(
             wrong[0][1],
@@ -964,10 +968,11 @@ def seeds(subject: Subject) -> Finding:
     greedy = [env.seeds[0] for env in trace.greedy[1] if env.seeds] if trace.greedy else []
     if {*train} & {*test, *greedy}:
         wrong.append("evaluation and training share seeds")
-    if {*train} & {*again, *test_again} or {*test} & {*again}:
-        wrong.append("two values of --seed share environment seeds")
     if wrong:
         return broken("; ".join(wrong), "all different", wrong[0])
+    if {*train} & {*again, *test_again} or {*test} & {*again}:
+        question = "two values of --seed share environment seeds"
+        return differs("some are equal", "all different", question)
     if {*test} & {*test_again}:
         question = "two values of --seed share evaluation seeds"
         return differs("some are equal", "all different", question)
