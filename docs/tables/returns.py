@@ -1,5 +1,8 @@
 """Returns of the algorithms, beside what others have published."""
 
+from collections import defaultdict
+from statistics import fmean
+
 from tables.sources import (
     comparisons_of,
     difference,
@@ -323,6 +326,51 @@ def augmentation_results(_) -> str:
         cells = [difference(*one, file, "ppo_continuous") for file in ("ppo_rad", "ppo_drac")]
         rows.append([env_id, seeds_of(*one, "ppo_rad"), ours(*one, "ppo_continuous"), *cells])
     return table(["task", "seeds", "PPO", "RAD minus PPO", "DrAC minus PPO"], rows, 1)
+
+
+def over_the_run(scores: str, exp_name: str) -> dict[int, float]:
+    """For each seed the mean of a learning curve: how much is scored while it learns."""
+    curves = defaultdict(list)
+    for row in read(f"results/{scores}.csv"):
+        if (row["exp_name"], row["metric"]) == (exp_name, "charts/episodic_return"):
+            curves[int(row["seed"])].append(float(row["value"]))
+    return {seed: fmean(values) for seed, values in curves.items()}
+
+
+def image_augmentation_results(_) -> str:
+    import plot
+    from plainrl_tools import compare
+
+    scores, env_id, rows = "augmentation_images", "envs:CartPolePixels-v0", []
+    plain = over_the_run(scores, "ppo_pixels")
+    for words, name in (("PPO", ""), ("RAD", "_rad"), ("DrAC", "_drac")):
+        name = f"ppo_pixels{name}"
+        curve = over_the_run(scores, name)
+        gap = "" if curve == plain else compare.compare(curve, plain, plot.Options(()))
+        if gap:
+            middle, low, high = (number(gap[key], 100) for key in ("difference", "low", "high"))
+            gap = f"{middle} [{low}, {high}]"
+        training = number(fmean(curve.values()))
+        evaluation = ours(scores, env_id, name)
+        rows.append([words, str(len(curve)), evaluation, training, gap])
+    head = ["algorithm", "seeds", "evaluation", "training, mean over the run", "minus PPO's"]
+    return table(head, rows, 1)
+
+
+def racing_results(_) -> str:
+    rows = []
+    files = (("one frame", "ppo_pixels_continuous"), ("four frames", "racing_skip"))
+    for words, name in files:
+        runs = [row for row in read("results/racing.csv") if row["exp_name"] == name]
+        cells = [words]
+        for metric in ("eval_return_mean", "train_return_last100"):
+            cells.append(
+                ", ".join(number(float(r["value"])) for r in runs if r["metric"] == metric)
+            )
+        rows.append(cells)
+    return table(
+        ["an action lasts", "evaluation of each run", "last 100 games of training"], rows, 1
+    )
 
 
 def curiosity_results(_) -> str:
