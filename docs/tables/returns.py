@@ -359,18 +359,22 @@ def image_augmentation_results(_) -> str:
 
 def racing_results(_) -> str:
     rows = []
-    files = (("one frame", "ppo_pixels_continuous"), ("four frames", "racing_skip"))
-    for words, name in files:
-        runs = [row for row in read("results/racing.csv") if row["exp_name"] == name]
-        cells = [words]
-        for metric in ("eval_return_mean", "train_return_last100"):
-            cells.append(
-                ", ".join(number(float(r["value"])) for r in runs if r["metric"] == metric)
-            )
-        rows.append(cells)
-    return table(
-        ["an action lasts", "evaluation of each run", "last 100 games of training"], rows, 1
-    )
+    for words, name in (("one frame", "ppo_pixels_continuous"), ("four frames", "racing_skip")):
+        runs = defaultdict(list)
+        for row in read("results/racing.csv"):
+            if row["exp_name"] == name:
+                runs[row["metric"], row["seed"]].append((int(row["step"]), float(row["value"])))
+        evaluations = [
+            points[-1][1] for (metric, _), points in runs.items() if metric == "eval_return_mean"
+        ]
+        ends = []
+        for (metric, _), points in runs.items():
+            if metric == "charts/episodic_return":
+                ends.append(fmean(value for step, value in points if step > 90_000))
+        cells = [", ".join(number(value, 100) for value in each) for each in (evaluations, ends)]
+        rows.append([words, *cells])
+    head = ["an action lasts", "evaluation of each run", "training, last tenth of the run"]
+    return table(head, rows, 1)
 
 
 def curiosity_results(_) -> str:
