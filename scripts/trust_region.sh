@@ -3,7 +3,8 @@
 # each with its defaults. On Walker2d-v5 also the TRPO of sb3-contrib. On Pendulum-v1 and HalfCheetah-v5 the KL
 # penalty also runs with the rule of the paper, which halves the coefficient after a small KL. On Pendulum-v1 there are
 # more runs: the paper's rule with a tenth of the KL target; the paper's rule and TRPO with rollouts of whole episodes
-# (the prediction for TRPO was a return of -200 or better for all seeds); and an agent with a fixed standard deviation (covariance 0.5) and the reward-to-go of whole episodes.
+# (the prediction for TRPO was a return of -200 or better for all seeds); and an agent with a fixed standard
+# deviation (covariance 0.5) and the reward-to-go of whole episodes.
 # TASKS="Hopper-v5" SEEDS=1-3 scripts/trust_region.sh trains a part of the runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
