@@ -6,6 +6,8 @@
 #              of 1e-8; DQN with replay buffers of 100,000 steps
 #   values     DQN and C51 with their own defaults but replay buffers of 100,000 steps, Breakout and Pong, 500,000 steps;
 #              the runs of PQN beside them are those of scripts/pqn.sh
+#   notes      as the practitioner's notes ran it: A2C on Breakout with the defaults of Stable-Baselines3, with plainrl's, and
+#              with one of them at a time; PPO, A2C and one-step actor-critic on Pong; PPO's fast preset on BasicMath
 #   mistakes   PPO on Pong without a mistake, and with each of three mistakes in a patched copy (docs/atari-leads.md)
 # TASKS=PongNoFrameskip-v4 SEEDS=1-3 PARTS=published scripts/atari.sh trains a part of them. PRECISION=bfloat16 changes
 # the precision of plainrl's published runs.
@@ -37,6 +39,34 @@ values() {
   echo "--scripts algos/dqn_atari.py algos/c51_atari.py --seeds ${SEEDS:-1-3} --env-ids" \
     "${TASKS:-BreakoutNoFrameskip-v4 PongNoFrameskip-v4}" \
     "-- --total-timesteps ${STEPS:-500000} --torch-threads 1 --device ${DEVICE:-auto} --buffer-size 100000"
+}
+notes() {
+  for name in one_step_targets clip_around_return; do
+    python scripts/plainrl_tools/edits.py "$name" "$runs/patched"
+  done
+  local breakout="--env-ids BreakoutNoFrameskip-v4 --seeds ${SEEDS:-1-2} --scripts"
+  local pong="--env-ids PongNoFrameskip-v4 --seeds ${SEEDS:-1} --scripts"
+  local million="--total-timesteps ${STEPS:-1000000} --torch-threads 1" half="--total-timesteps ${STEPS:-500000} --torch-threads 1"
+  local ours="--device ${DEVICE:-auto}" peer="benchmarks/peers/sb3_atari.py"
+  # the defaults of Stable-Baselines3's A2C; PyTorch's RMSprop adds its 1e-5 to the root, which is 1e-10 under it
+  local theirs="$ours --num-envs 4 --ent-coef 0 --no-anneal-lr --rms-eps 1e-10"
+  echo "$breakout $peer --tag a2c-own -- $million --algo A2C --own-defaults 4"
+  echo "$breakout algos/a2c_atari.py --tag 1M -- $million $ours"
+  echo "$breakout algos/a2c_atari.py --tag theirs -- $million $theirs"
+  echo "$breakout algos/a2c_atari.py --tag theirs-eps -- $million ${theirs/1e-10/1e-5}"
+  echo "$breakout algos/a2c_atari.py --tag theirs-annealed -- $million ${theirs/--no-anneal-lr/--anneal-lr}"
+  echo "$breakout algos/a2c_atari.py --tag theirs-entropy -- $million ${theirs/--ent-coef 0/--ent-coef 0.01}"
+  echo "$breakout algos/a2c_atari.py --tag theirs-16-envs -- $million ${theirs/--num-envs 4/--num-envs 16}"
+  # the defaults of its PPO, whose value loss is not halved
+  local ppo="$ours --num-envs 6 --num-steps 2048 --num-minibatches 192 --update-epochs 10 --learning-rate 3e-4 --no-anneal-lr"
+  ppo="$ppo --clip-coef 0.2 --no-clip-vloss --ent-coef 0 --vf-coef 1"
+  echo "$pong $peer --tag ppo-own -- $half --algo PPO --own-defaults 6"
+  echo "$pong algos/ppo_atari.py --tag theirs -- $half $ppo"
+  echo "$pong algos/a2c_atari.py --tag theirs -- $half $theirs"
+  echo "$pong '$runs/patched/one_step_targets.py' --tag theirs -- $half $theirs"
+  echo "$pong algos/ppo_atari.py '$runs/patched/clip_around_return.py' --tag 500k -- $half $ours"
+  local math="--env-ids ALE/BasicMath-v5 --seeds ${SEEDS:-1-2} --scripts algos/ppo_atari.py --tag fast -- $million $ours"
+  echo "$math --update-epochs 1 --num-minibatches 16 --learning-rate 5e-4 --no-clip-vloss"
 }
 mistakes() {
   local copies=""

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # The runs of docs/curiosity.md: RND and ICM on tasks with a reward that is hard to find. PARTS chooses among:
-#   tasks   compared with RND's file without intrinsic reward, and with PPO (the default)
-#   causes  why the car stands still at the end of some runs on MountainCarContinuous-v0: twenty new seeds of PPO, RND and
-#           ICM; of both without intrinsic reward; of RND's file without it and with its default weight of the reward, 2; and with
-#           one change at a time
-#   arm     a robot arm with a sparse reward: with and without intrinsic reward, ten seeds each; and ICM with one mistake
-#           at a time, three seeds each
+#   tasks       compared with RND's file without intrinsic reward, and with PPO (the default)
+#   causes      why the car stands still at the end of some runs on MountainCarContinuous-v0: twenty new seeds of PPO, RND and
+#               ICM; of both without intrinsic reward; of RND's file without it and with its default weight of the reward, 2; and with
+#               one change at a time
+#   arm         a robot arm with a sparse reward: with and without intrinsic reward, ten seeds each
+#   mistakes    the arm with ICM, right and with one of ten mistakes at a time, five seeds each
 # TASKS="MountainCar-v0" SEEDS=1-3 scripts/curiosity.sh trains a part of the runs, STEPS=20000 for so many steps.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -39,13 +39,16 @@ causes() {
   echo "--scripts algos/ppo_rnd.py --tag double $run -- $short --int-coef 0 --ext-coef 2"
 }
 arm() {
-  local run="--env-ids envs:ArmReach-v0 --seeds ${SEEDS:-1-10}" few="--env-ids envs:ArmReach-v0 --seeds ${SEEDS:-1-3}"
-  local icm="--scripts algos/ppo_icm.py" short="--total-timesteps ${STEPS:-300000} $device" larger mistakes
+  local run="--env-ids envs:ArmReach-v0 --seeds ${SEEDS:-1-10}" short="--total-timesteps ${STEPS:-300000} $device" larger
   larger="$(patched rnd_any_dimension)"
-  mistakes="$(patched icm_ratio_matrix icm_slow_critic icm_no_mask icm_last_value icm_resets icm_unseen_cylinder)"
   echo "--scripts algos/ppo_continuous.py $both $larger $run -- $short"
   echo "--scripts algos/ppo_rnd.py $run --tag no-bonus -- $short --int-coef 0 --ext-coef 1"
-  echo "--scripts $mistakes $few -- $short"
+}
+mistakes() {
+  local few="--env-ids envs:ArmReach-v0 --seeds ${SEEDS:-1-5}" short="--total-timesteps ${STEPS:-300000} $device" changed
+  local icm="--scripts algos/ppo_icm.py"
+  changed="$(patched icm_ratio_matrix icm_slow_critic icm_no_mask icm_last_value icm_resets icm_unseen_cylinder)"
+  echo "--scripts algos/ppo_icm.py $changed $few -- $short"
   echo "$icm $few --tag time-limit -- $short --no-bootstrap-truncation"
   echo "$icm $few --tag full-batch -- $short --num-minibatches 1"
   echo "$icm $few --tag one-arm -- $short --num-envs 1 --num-steps 2048"

@@ -2,6 +2,7 @@
 
     python benchmarks/peers/sb3_atari.py --algo PPO --env-id BreakoutNoFrameskip-v4 --total-timesteps 500000
     python benchmarks/peers/sb3_atari.py --fast --total-timesteps 1000000 --until-goal 60     # minutes
+    python benchmarks/peers/sb3_atari.py --algo A2C --own-defaults 4    # its own hyperparameters, 4 environments
 
 For learning curves beside ours at equal steps: the same network, hyperparameters, schedule and optimiser. What differs:
 stable-baselines3's wrappers (docs/atari-games.md), float32, and no value clipping, since stable-baselines3's form of it
@@ -30,6 +31,7 @@ class Args:
     buffer_size: int = 0  # steps that DQN's replay holds, 28,224 bytes each; 0: ours
     fast: bool = False  # the fast setting of docs/atari.md: Pong's, or Breakout's for all others
     rms_eps: float = 0.0  # of A2C's RMSprop, under the root; 0: ours
+    own_defaults: int = 0  # above 0: its own hyperparameters, and this many environments
     torch_threads: int = 1  # CPU threads of PyTorch; 0 leaves its own choice
     eval_episodes: int = 30  # games of the evaluation, one in each of as many environments
     until_goal: float | None = None  # minutes: end at time_to_return.py's goal or after this time
@@ -95,7 +97,7 @@ def train(args: Args) -> dict:
     check(goal, f"--until-goal: {args.env_id} has no goal; these have: {', '.join(GOALS)}")
     importlib.import_module("ale_py")  # registers its games
     check_env(args.env_id)
-    check_least(0, args, "buffer_size", "rms_eps")
+    check_least(0, args, "buffer_size", "rms_eps", "own_defaults")
     args.exp_name = args.exp_name or f"sb3_{args.algo.lower()}"
     schedule = args.schedule_timesteps or args.total_timesteps
     flags = {
@@ -107,9 +109,14 @@ def train(args: Args) -> dict:
     for name, algos in flags.items():
         known = not getattr(args, name) or args.algo in algos
         check(known, f"--{name.replace('_', '-')} is of {algos}, not of {args.algo}")
+        alone = not (getattr(args, name) and args.own_defaults)
+        check(alone, f"--{name.replace('_', '-')} changes what --own-defaults keeps; leave one out")
     words = "--schedule-timesteps: at least --total-timesteps, or the rate falls below zero"
     check(schedule >= args.total_timesteps, words)
-    settings = ours(args.algo, args.env_id, args.total_timesteps, schedule, args.fast)
+    if args.own_defaults:
+        settings = {"n_envs": args.own_defaults}
+    else:
+        settings = ours(args.algo, args.env_id, args.total_timesteps, schedule, args.fast)
     waits = settings.get("learning_starts", 0)
     words = f"--total-timesteps must be more than {waits}, where learning starts"
     check(args.total_timesteps > waits, words)

@@ -64,6 +64,7 @@ def test_flags_of_a_fast_setting(sb3_atari):
     [
         ({"algo": "A2C", "fast": True}, "--fast is of PPO, not of A2C"),
         ({"schedule_timesteps": 9}, "--schedule-timesteps: at least --total-timesteps"),
+        ({"own_defaults": 4, "fast": True}, "--fast changes what --own-defaults keeps"),
     ],
 )
 def test_flags_of_a_peer_do_something(sb3_atari, capsys, flags, words):
@@ -71,6 +72,14 @@ def test_flags_of_a_peer_do_something(sb3_atari, capsys, flags, words):
     with pytest.raises(SystemExit):
         sb3_atari.train(sb3_atari.Args(**flags))
     assert words in capsys.readouterr().err
+
+
+def test_own_defaults_of_a_peer(sb3_atari, monkeypatch):
+    """Would break: a comparison with another library's defaults that has one of ours."""
+    monkeypatch.setattr("sb3_ppo.run", lambda *given: given[3:5])
+    settings, envs = sb3_atari.train(sb3_atari.Args(algo="A2C", own_defaults=3))
+    envs.close()
+    assert (settings, envs.num_envs) == ({}, 3)
 
 
 def test_a_peer_on_a_game_stops_in_time(sb3_atari, tmp_path, monkeypatch, capsys):
