@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # All runs of docs/augmentation.md: PPO, RPO (alpha 0.5, its default), RAD and DrAC on two tasks of the RPO paper's table 1,
 # and DrAC with an augmentation weight that is too large.
-# PARTS=images trains PPO, RAD and DrAC from images, with shifts of four pixels: five seeds of 100,000 actions.
+# PARTS=images trains PPO, RAD and DrAC from images, with shifts of four pixels: five seeds of 100,000 actions. PARTS=game
+# trains them on an Atari game, Boxing: three seeds of 300,000 actions, each of which lasts four frames.
 # TASKS="FishSwim-v1 WalkerRun-v1" SEEDS=1-3 PARTS=files scripts/augmentation.sh trains the four algorithms on other tasks.
 # STEPS=8000000 trains for as long as the paper.
 set -euo pipefail
@@ -27,6 +28,9 @@ images() {
   echo "--scripts algos/ppo_pixels.py algos/ppo_pixels_rad.py algos/ppo_pixels_drac.py" \
     "--env-ids ${TASKS:-envs:CartPolePixels-v0} --seeds ${SEEDS:-21-25}" \
     "-- --total-timesteps ${STEPS:-100000} --torch-threads 1"
+}
+game() {
+  TASKS=ale_py:ALE/Boxing-v5 SEEDS="${SEEDS:-21-23}" STEPS="${STEPS:-300000}" images
 }
 
 for part in ${PARTS:-files weight}; do "$part"; done |

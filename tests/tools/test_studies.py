@@ -23,6 +23,7 @@ DECLARED = [  # a study and its PARTS, runs
     ("atari values", 12),
     ("augmentation", 44),
     ("augmentation images", 15),
+    ("augmentation game", 9),
     ("classic", 168),
     ("classic line", 24),
     ("classic average", 20),
