@@ -2,10 +2,11 @@
 # The runs of docs/rpo.md. By default those of its first table and of its entropy control, 3 to 5 hours on two cores.
 # PARTS="tasks later" trains two parts, PARTS=all all of them in about 23 hours, and SEEDS=1 STEPS=20000 is a test of a few
 # minutes. The entropy control is the part `fixed`: the standard deviation of the action keeps its initial value, at an
-# entropy of 1.42 nats, which is close to RPO's final entropy. Not in `all` are `long`,
-# the paper's 8M steps on two tasks, `schedule`, the notes' walker (both take less time with --seeds-per-process 5), and two
-# older parts: `paper` has PPO and RPO with the paper's settings, `first_defaults` both with the first defaults of these
-# files, alphas and distributions.
+# entropy of 1.42 nats, which is close to RPO's final entropy. Not in `all` are
+#   long, schedule, small    the paper's 8M steps on two tasks, the notes' walker, and an alpha of 0.01 on three tasks;
+#                            they take less time with --seeds-per-process 5
+#   paper, first_defaults    older parts: PPO and RPO with the paper's settings; both with the first defaults of these
+#                            files, alphas and distributions
 set -euo pipefail
 cd "$(dirname "$0")/.."
 runs="${RUNS:-runs}"
@@ -116,6 +117,10 @@ schedule() { # the notes' walker: alpha falls from 0.7 to 0.05, also with the no
   echo "$rpo -- $(steps 1000000)"
   echo "$rpo --tag schedule -- $(steps 1000000) --rpo-alpha 0.7 --rpo-alpha-final 0.05"
   echo "$rpo --tag schedule-rollout -- $(steps 1000000) --rpo-alpha 0.7 --rpo-alpha-final 0.05 --rpo-perturb-rollout"
+}
+small() { # the alpha that CleanRL recommends where 0.5 is behind PPO, beside tasks()
+  echo "--scripts algos/rpo_continuous_seeds.py --env-ids Ant-v5 Reacher-v5 Pusher-v5 --seeds ${SEEDS:-1-5} --tag published" \
+    "--grid rpo-alpha=0.01 -- $(steps 1000000) $published"
 }
 paper() { # PPO and RPO with the paper's settings; STEPS=8000000 trains for as long as the paper
   echo "$both --tag paper $limits $pendulum -- $(steps 500000) $paper"

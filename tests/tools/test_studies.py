@@ -44,6 +44,7 @@ DECLARED = [  # a study and its PARTS, runs
     ("rpo all", 694),
     ("rpo long", 40),
     ("rpo schedule", 20),
+    ("rpo small", 15),
     ("rpo paper", 60),
     ("rpo first_defaults", 180),
     ("time_to_return", 60),
