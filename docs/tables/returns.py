@@ -124,6 +124,7 @@ def dqn_atari_results(_) -> str:
         scored(game, "SB3, same settings", "breakout_dqn", "sb3_atari-dqn"),
         scored(game, "plainrl", "atari", "dqn_atari"),
         *reported(game, "DQN"),
+        scored(pong, "plainrl, replay of 100,000", "pong_values", "dqn_atari"),
         scored(pong, "plainrl, replay of 200,000", "atari", "dqn_atari"),
         *reported(pong, "DQN"),
     ]
@@ -139,11 +140,13 @@ def c51_results(_) -> str:
         scored(env_id, "`dqn.py --learning-rate 2.5e-4`", "c51", "dqn-learning-rate=2.5e-4"),
         *reported(env_id, "C51", "C51, "),
     ]
-    game = "BreakoutNoFrameskip-v4"
-    rows.append(scored(game, "`c51_atari.py`, replay of 100,000", "breakout_c51", "c51_atari"))
-    rows.append(scored(game, "`dqn_atari.py`, replay of 100,000", "breakout_dqn", "dqn_atari"))
-    rows += reported(game, "C51", "C51, ")
-    rows += reported("PongNoFrameskip-v4", "C51", "C51, ")
+    for game, c51, dqn in (
+        ("BreakoutNoFrameskip-v4", "breakout_c51", "breakout_dqn"),
+        ("PongNoFrameskip-v4", "pong_values", "pong_values"),
+    ):
+        rows.append(scored(game, "`c51_atari.py`, replay of 100,000", c51, "c51_atari"))
+        rows.append(scored(game, "`dqn_atari.py`, replay of 100,000", dqn, "dqn_atari"))
+        rows += reported(game, "C51", "C51, ")
     return table(RESULTS, rows, 3)
 
 
@@ -157,7 +160,9 @@ def pqn_results(_) -> str:
     rows.append(scored(game, "plainrl", "breakout_pqn", "pqn_atari"))
     rows.append(scored(game, "plainrl, `--q-lambda 0.95`", "breakout_pqn_lambda", trial))
     rows += reported(game, "PQN")
-    rows += reported("PongNoFrameskip-v4", "PQN")
+    pong = "PongNoFrameskip-v4"
+    rows.append(scored(pong, "plainrl", "pong_values", "pqn_atari"))
+    rows += reported(pong, "PQN")
     return table(RESULTS, rows, 3)
 
 
