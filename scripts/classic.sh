@@ -63,7 +63,7 @@ endless() {
   echo "--scripts algos/ppo.py --tag limits --seeds $few --env-ids CartPole-v1 envs:CartPoleEndless-v0" \
     "-- $steps $simulator --eval-max-steps 500"
   echo "--scripts algos/ppo_continuous.py '$runs/patched/no_limit.py' --tag limits --seeds $few --env-ids Pendulum-v1" \
-    "-- --total-timesteps ${STEPS:-400000} $simulator --eval-max-steps 200"
+    "-- --total-timesteps ${STEPS:-400000} $simulator --eval-max-steps 200 --eval-frequency 20000"
 }
 
 jobs="$(set -e; for part in ${PARTS:-vectors images}; do "$part"; done)"
