@@ -382,6 +382,22 @@ def racing_results(_) -> str:
     return table(head, rows, 1)
 
 
+def endless_results(_) -> str:
+    """PPO trained with and without a time limit, evaluated for equally many steps."""
+    rows = []
+    for env_id, endless, name, of_endless, steps in (
+        ("CartPole-v1", "envs:CartPoleEndless-v0", "ppo", "ppo", "500"),
+        ("Pendulum-v1", "Pendulum-v1", "ppo_continuous", "no_limit", "200"),
+    ):
+        cells = [
+            ours("endless", task, f"{file}-limits")
+            for task, file in ((env_id, name), (endless, of_endless))
+        ]
+        rows.append([env_id, steps, seeds_of("endless", env_id, f"{name}-limits"), *cells])
+    head = ["task", "steps of an evaluation", "seeds", "trained with its limit", "without a limit"]
+    return table(head, rows, 1)
+
+
 def curiosity_results(_) -> str:
     """Runs whose evaluation reaches a threshold, and the mean. RND and ICM are those of curiosity_ends."""
     ends = ("curiosity_ends",)
