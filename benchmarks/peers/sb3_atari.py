@@ -31,7 +31,7 @@ class Args:
     buffer_size: int = 0  # steps that DQN's replay holds, 28,224 bytes each; 0: ours
     fast: bool = False  # the fast setting of docs/atari.md: Pong's, or Breakout's for all others
     rms_eps: float = 0.0  # of A2C's RMSprop, under the root; 0: ours
-    own_defaults: int = 0  # above 0: its own hyperparameters, and this many environments
+    own_defaults: int = 0  # above 0: the library's own defaults, and as many environments
     torch_threads: int = 1  # CPU threads of PyTorch; 0 leaves its own choice
     eval_episodes: int = 30  # games of the evaluation, one in each of as many environments
     until_goal: float | None = None  # minutes: end at time_to_return.py's goal or after this time
