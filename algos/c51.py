@@ -84,7 +84,7 @@ class Args:
     env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"  # for training
     num_envs: int = 16  # parallel environments
     total_timesteps: int = 200_000  # steps of all environments
-    learning_rate: float = 2.5e-4  # C51: of Adam, as in the paper
+    learning_rate: float = 2.5e-4  # C51: of Adam; C51's paper has 2.5e-4
     buffer_size: int = 100_000  # steps in the replay buffer
     gamma: float = 0.99  # discount factor
     tau: float = 1.0  # soft-update coefficient of the target network; 1 copies the online network

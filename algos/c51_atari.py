@@ -72,7 +72,7 @@ class Args:
     )
     num_envs: int = 8  # parallel environments
     total_timesteps: int = 10_000_000  # steps of all environments, but no scripted ones
-    learning_rate: float = 2.5e-4  # C51: of Adam, as in the paper
+    learning_rate: float = 2.5e-4  # C51: of Adam; C51's paper has 2.5e-4
     buffer_size: int = 1_000_000  # steps in the replay buffer, one frame of 7,056 bytes each
     gamma: float = 0.99  # discount factor
     tau: float = 1.0  # soft-update coefficient of the target network; 1 copies the online network

@@ -342,11 +342,12 @@ def over_the_run(scores: str, exp_name: str) -> dict[int, float]:
     return {seed: fmean(values) for seed, values in curves.items()}
 
 
-def image_augmentation_results(_) -> str:
+def image_augmentation_results(scores: str) -> str:
+    """PPO, RAD and DrAC on the only task of results/SCORES.csv."""
     import plot
     from plainrl_tools import compare
 
-    scores, env_id, rows = "augmentation_images", "envs:CartPolePixels-v0", []
+    (env_id,), rows = {row["env_id"] for row in read(f"results/{scores}.csv")}, []
     plain = over_the_run(scores, "ppo_pixels")
     for words, name in (("PPO", ""), ("RAD", "_rad"), ("DrAC", "_drac")):
         name = f"ppo_pixels{name}"
@@ -443,7 +444,7 @@ def lstm_results(_) -> str:
             for key in ("mean", "low", "high", "worst_run")
         )
         name, _, tag = row["exp_name"].partition("-")
-        settings = "RL-Zoo's" if tag == "zoo" else "defaults"
+        settings = "like RL-Zoo" if tag == "zoo" else "defaults"
         task = row["env_id"].removeprefix("envs:")
         cells = [str(row["seeds"]), f"{mean} [{low}, {high}]", worst]
         rows.append([task, settings, f"`{name}.py`", *cells])
