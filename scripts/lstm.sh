@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # The runs of docs/algorithms/ppo-lstm.md: PPO with and without an LSTM on tasks that need memory.
 # TASKS="CartPole" scripts/lstm.sh trains a part of the runs: CartPole, RecallCue, Pendulum; biases, which is RecallCue
-# with other initial biases; zoo, which is Pendulum with the hyperparameters that RL-Zoo tuned for it; or velocities,
-# which is the same with velocities and without memory.
+# with other initial biases; zoo, which is Pendulum with hyperparameters like those that RL-Zoo tuned for it; velocities,
+# which is the same with velocities and without memory; or rollouts, which is zoo with rollouts longer than an episode,
+# without scales of observations and rewards, and with both.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" # for envs:NAME
 
 runs="${RUNS:-runs}"
-tasks=" ${TASKS:-CartPole RecallCue biases Pendulum zoo velocities} "
+tasks=" ${TASKS:-CartPole RecallCue biases Pendulum zoo velocities rollouts} "
 short="--seeds ${SEEDS:-1-10} -- --device ${DEVICE:-auto} --total-timesteps ${STEPS:-100000}"
 discrete="--scripts algos/ppo_lstm.py algos/ppo.py --env-ids"
 box="--scripts algos/ppo_continuous_lstm.py algos/ppo_continuous.py --env-ids"
@@ -33,6 +34,14 @@ if [[ $tasks == *" zoo "* ]]; then
 fi
 if [[ $tasks == *" velocities "* ]]; then
   jobs+=("--tag zoo --scripts algos/ppo_continuous.py --env-ids Pendulum-v1 $short $zoo")
+fi
+if [[ $tasks == *" rollouts "* ]]; then # "half" has the minibatches of the long rollouts: half as many, twice as large
+  lstm="--scripts algos/ppo_continuous_lstm.py --env-ids envs:PendulumNoVel-v0 $short $zoo"
+  long="--num-envs 16 --num-steps 256 --num-minibatches 16" raw="--no-norm-obs --no-norm-reward"
+  jobs+=("--tag zoo-half $lstm --num-minibatches 16")
+  jobs+=("--tag zoo-long $lstm $long")
+  jobs+=("--tag zoo-raw $lstm $raw")
+  jobs+=("--tag zoo-raw-long $lstm $long $raw")
 fi
 printf '%s\n' "${jobs[@]}" |
   python scripts/sweep.py --workers "${WORKERS:-0}" --runs-dir "$runs" "$@" --jobs -
