@@ -97,7 +97,7 @@ class Args:
     kl_target: float = 0.01  # Penalty: the KL per update that beta aims at; not --target-kl
     init_beta: float = 1.0  # Penalty: coefficient of the KL in the first update
     beta_decay: float = 0.84  # Penalty: factor of beta after too small a KL; the paper's is 0.5
-    clip_coef: float = 1e6  # Penalty: epsilon of both clips, so large that neither clips anything
+    clip_coef: float = 1e6  # Penalty: epsilon of both clips; 1e6 clips nothing
     clip_vloss: bool = False  # clip the change of the value by --clip-coef too
     ent_coef: float = 0.0  # entropy coefficient
     vf_coef: float = 0.25  # value loss coefficient

@@ -203,7 +203,7 @@ def ppo_atari_results(_) -> str:
         scored(game, "SB3, same settings", "breakout_published", "sb3_atari-ppo"),
         scored(game, "plainrl, fast preset", "breakout_fast", "ppo_atari-fast"),
         scored(game, "plainrl, default flags", "atari", "ppo_atari"),
-        scored(game, "plainrl, fast preset", "breakout_fast_2m", "ppo_atari-fast-2m"),
+        scored(game, "plainrl, fast preset, float32", "breakout_fast_2m", "ppo_atari-fast-2m"),
         *reported(game, "PPO"),
         scored(pong, "plainrl, `--no-clip-vloss`", "pong_published", "ppo_atari"),
         scored(pong, "SB3, same settings", "pong_published", "sb3_atari-ppo"),
