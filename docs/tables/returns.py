@@ -451,6 +451,25 @@ def lstm_results(_) -> str:
     return table(["task", "settings", "file", "runs", "return", "worst run"], rows, 3)
 
 
+def lstm_rollouts(_) -> str:
+    """PendulumNoVel-v0 with longer rollouts and without scales, settings like RL-Zoo's."""
+    env_id, scores, name = "envs:PendulumNoVel-v0", "lstm_rollouts", "ppo_continuous_lstm-zoo"
+    rows = []
+    for scales, rollout, batches, tag, control in (
+        ("yes", "32 x 128", "32", "", ""),
+        ("yes", "32 x 128", "16", "-half", ""),
+        ("yes", "16 x 256", "16", "-long", "-half"),
+        ("no", "32 x 128", "32", "-raw", ""),
+        ("no", "16 x 256", "16", "-raw-long", "-long"),
+    ):
+        score = ours(scores if tag else "lstm", env_id, name + tag)
+        gap = difference(scores, env_id, name + tag, name + control) if control else ""
+        against = {"-half": "32 x 128, 16", "-long": "with scales"}.get(control, "")
+        rows.append([scales, rollout, batches, score, against, gap])
+    head = ["scales", "rollout", "minibatches", "return", "control", "minus its control"]
+    return table(head, rows, 3)
+
+
 def off_policy_results(_) -> str:
     """SAC, TD3 and DDPG on Pendulum-v1, beside PPO after its own number of steps."""
     rows = []
