@@ -354,7 +354,9 @@ def image_augmentation_results(scores: str) -> str:
         curve = over_the_run(scores, name)
         gap = "" if curve == plain else compare.compare(curve, plain, plot.Options(()))
         if gap:
-            middle, low, high = (number(gap[key], 100) for key in ("difference", "low", "high"))
+            middle, low, high = (
+                number(gap[key], fmean(plain.values())) for key in ("difference", "low", "high")
+            )
             gap = f"{middle} [{low}, {high}]"
         training = number(fmean(curve.values()))
         evaluation = ours(scores, env_id, name)
