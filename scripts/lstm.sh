@@ -2,14 +2,14 @@
 # The runs of docs/algorithms/ppo-lstm.md: PPO with and without an LSTM on tasks that need memory.
 # TASKS="CartPole" scripts/lstm.sh trains a part of the runs: CartPole, RecallCue, Pendulum; biases, which is RecallCue
 # with other initial biases; zoo, which is Pendulum with hyperparameters like those that RL-Zoo tuned for it; velocities,
-# which is the same with velocities and without memory; or rollouts, which is zoo with rollouts longer than an episode,
-# without scales of observations and rewards, and with both.
+# which is the same with velocities and without memory; rollouts, which is zoo with rollouts longer than an episode,
+# without scales of observations and rewards, and with both; or atari, which is Breakout from single images, two seeds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" # for envs:NAME
 
 runs="${RUNS:-runs}"
-tasks=" ${TASKS:-CartPole RecallCue biases Pendulum zoo velocities rollouts} "
+tasks=" ${TASKS:-CartPole RecallCue biases Pendulum zoo velocities rollouts atari} "
 short="--seeds ${SEEDS:-1-10} -- --device ${DEVICE:-auto} --total-timesteps ${STEPS:-100000}"
 discrete="--scripts algos/ppo_lstm.py algos/ppo.py --env-ids"
 box="--scripts algos/ppo_continuous_lstm.py algos/ppo_continuous.py --env-ids"
@@ -42,6 +42,10 @@ if [[ $tasks == *" rollouts "* ]]; then # "half" has the minibatches of the long
   jobs+=("--tag zoo-long $lstm $long")
   jobs+=("--tag zoo-raw $lstm $raw")
   jobs+=("--tag zoo-raw-long $lstm $long $raw")
+fi
+if [[ $tasks == *" atari "* ]]; then
+  jobs+=("--scripts algos/ppo_atari_lstm.py --env-ids BreakoutNoFrameskip-v4 --seeds ${SEEDS:-1-2} -- \
+    --device ${DEVICE:-auto} --total-timesteps ${STEPS:-500000} --no-clip-vloss --torch-threads 1")
 fi
 printf '%s\n' "${jobs[@]}" |
   python scripts/sweep.py --workers "${WORKERS:-0}" --runs-dir "$runs" "$@" --jobs -

@@ -36,7 +36,7 @@ DECLARED = [  # a study and its PARTS, runs
     ("curiosity causes", 200),
     ("curiosity arm", 50),
     ("curiosity mistakes", 55),
-    ("lstm", 140),
+    ("lstm", 142),
     ("pqn", 10),
     ("pqn epsilon", 10),
     ("pqn atari", 6),
