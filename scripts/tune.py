@@ -66,7 +66,7 @@ class Options:
     trials: int = 50  # number of trials of the whole study, including pruned and failed ones
     startup: int = 10  # random trials at the start; pruning begins after as many complete trials
     prune: bool = True  # end trials early whose score so far is below the median
-    warmup: int = 2  # a trial may be pruned from its point of this number on; each run has four points
+    warmup: int = 2  # the first point at which a trial may be pruned; each run has four points
     workers: int = 1  # trials that run at a time
     device: str = ""  # --device of every run; several GPUs are assigned to the workers in turn
     timeout: float = 0.0  # minutes after which a run is ended and its trial fails; 0: no limit
