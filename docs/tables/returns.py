@@ -472,6 +472,15 @@ def lstm_rollouts(_) -> str:
     return table(head, rows, 3)
 
 
+def lstm_breakout(_) -> str:
+    game = "BreakoutNoFrameskip-v4"
+    rows = [
+        scored(game, "`ppo_atari_lstm.py`, single images", "lstm_breakout", "ppo_atari_lstm"),
+        scored(game, "`ppo_atari.py`, stacks of four", "breakout_published", "ppo_atari"),
+    ]
+    return table(RESULTS, rows, 3)
+
+
 def off_policy_results(_) -> str:
     """SAC, TD3 and DDPG on Pendulum-v1, beside PPO after its own number of steps."""
     rows = []
