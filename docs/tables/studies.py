@@ -370,6 +370,33 @@ def arm_results(_) -> str:
     return table(["algorithm", "seeds 1 to 10", "seeds 11 to 20"], rows, 1)
 
 
+def icm_mistakes(_) -> str:
+    """Success on ArmReach-v0 of ICM, right and with one mistake at a time."""
+    rows = []
+    for words, name in (
+        ("none", "ppo_icm"),
+        ("the ratio is a matrix", "icm_ratio_matrix"),
+        ("the critic's learning rate is 1e-5", "icm_slow_critic"),
+        ("advantages continue into the episode before", "icm_no_mask"),
+        ("the last value is that of the rollout's first observation", "icm_last_value"),
+        ("a reset before each rollout of 32 steps", "icm_resets"),
+        ("the agent does not see the cylinder", "icm_unseen_cylinder"),
+        ("truncation is treated as termination", "ppo_icm-time-limit"),
+        ("five full-batch steps for each rollout", "ppo_icm-full-batch"),
+        ("one environment with rollouts of 2,048 steps", "ppo_icm-one-arm"),
+        ("the reward's advantage weighs a hundredth of its default", "ppo_icm-heavy-bonus"),
+    ):
+        values = [
+            float(row["value"])
+            for row in read("results/icm_mistakes.csv")
+            if (row["exp_name"], row["metric"]) == (name, "eval_return_mean")
+        ]
+        solved = sum(value >= 0.8 for value in values)
+        ends = ", ".join(number(value, 1) for value in sorted(values))
+        rows.append([words, f"{solved} of {len(values)}", ends])
+    return table(["mistake", "solved", "success rate of each run"], rows, 1)
+
+
 def augmentation_scores(_) -> str:
     """PPO, RPO, RAD and DrAC on two tasks of dm_control."""
     files = ("ppo_continuous", "rpo_continuous", "ppo_rad", "ppo_drac")
