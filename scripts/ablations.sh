@@ -6,6 +6,9 @@
 #   resets     a reset before, or in the middle of, each rollout: Pendulum-v1, and BipedalWalker-v3 with rollouts of 32 steps
 #              and with the notes' 4 environments x 2,048 steps (less time with --seeds-per-process 8)
 #   notes      the Pendulum agent of the notes with each combination of its four suspects (docs/broadcast.md)
+#   questions  rewards that arrive late, environments that go on during the update, and truncated episodes that continue with
+#              the value of the next one (less time with --seeds-per-process 8)
+#   squash     tanh squashing without an entropy term, with and without the correction
 #   symptoms   one badly chosen flag at a time: what its log looks like (docs/not-learning.md)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -50,6 +53,18 @@ notes() {
   suspects="$suspects --grid gae=masked,unmasked --grid squash=corrected,uncorrected"
   echo "--scripts '$runs/patched/notes_agent.py' --env-ids Pendulum-v1 --seeds ${SEEDS:-1-5} $suspects" \
     "-- --total-timesteps ${STEPS:-147456} --device ${DEVICE:-auto} $settings"
+}
+questions() {
+  local run="--env-ids Pendulum-v1 --seeds ${SEEDS:-1-8}" right="algos/ppo_continuous_seeds.py"
+  for name in late_reward next_episode_value pause; do
+    python scripts/plainrl_tools/edits.py "$name" "$runs/patched"
+  done
+  echo "--scripts $right '$runs/patched/late_reward.py' '$runs/patched/next_episode_value.py' $run -- $flags"
+  echo "--scripts '$runs/patched/pause.py' $run --grid pause-steps=4,32 -- $flags"
+}
+squash() {
+  python scripts/plainrl_tools/edits.py uncorrected_squash "$runs/patched"
+  echo "--scripts algos/ppo_squashed.py '$runs/patched/uncorrected_squash.py' --env-ids Pendulum-v1 --seeds ${SEEDS:-1-8} -- $flags"
 }
 symptoms() {
   while read -r tag changed; do

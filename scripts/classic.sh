@@ -4,6 +4,7 @@
 #   images    CartPole from images, and CarRacing with one and with four frames for each action (docs/pixels.md)
 #   line      CartPole from images with and without a vertical line, PPO and DQN
 #   average   actions of four steps, with the sum and with the mean of their rewards
+#   one_step  the A2C of `vectors` with one-step targets
 #   endless   CartPole and Pendulum with and without a time limit
 # By default vectors and images.
 set -euo pipefail
@@ -56,6 +57,10 @@ line() {
 }
 average() {
   echo "--scripts algos/ppo.py algos/dqn.py --seeds $few --env-ids $variant:Rendered4-v0 $variant:Averaged4-v0 -- $steps"
+}
+one_step() {
+  echo "--scripts algos/ppo.py --tag one-step --seeds $seeds --env-ids CartPole-v1" \
+    "-- $steps --num-steps 5 --update-epochs 1 --num-minibatches 1 --no-norm-adv --gae-lambda 0"
 }
 endless() {
   python scripts/plainrl_tools/edits.py no_limit "$runs/patched"
