@@ -295,6 +295,25 @@ def rpo_schedule(_) -> str:
     return table(["", "evaluation", "minus PPO"], rows, 1)
 
 
+def rpo_small(_) -> str:
+    """PPO, and RPO with two alphas, where the larger one is behind: training and evaluation."""
+    names = {
+        "PPO": "ppo_continuous-published",
+        "RPO, alpha 0.5": "rpo_continuous-published",
+        "RPO, alpha 0.01": "rpo_continuous_seeds-published-rpo-alpha=0.01",
+    }
+    rows = []
+    for env_id in ("Ant-v5", "Reacher-v5", "Pusher-v5"):
+        scores = {row["exp_name"]: row for row in scores_of("rpo_tasks") if row["env_id"] == env_id}
+        for words, name in names.items():
+            training = number(float(scores[name]["train_return_last100"]))
+            ppo = names["PPO"]
+            gap = "" if name == ppo else difference("rpo_tasks", env_id, name, ppo)
+            rows.append([env_id, words, training, ours("rpo_tasks", env_id, name), gap])
+    head = ["task", "algorithm", "training", "evaluation", "evaluation, minus PPO"]
+    return table(head, rows, 2)
+
+
 def reset_returns(_) -> str:
     """PPO with and without resets in each rollout, on two tasks."""
     cases = {
