@@ -330,6 +330,25 @@ def reset_returns(_) -> str:
     return table(head, rows, 2)
 
 
+def late_and_paused(_) -> str:
+    """PPO on Pendulum with late rewards, with pauses, and with the next episode's value."""
+    ppo = "ppo_continuous_seeds"
+    names = {
+        "none": ppo,
+        "rewards arrive four steps late": "late_reward",
+        "a pause of 4 steps": "pause",
+        "a pause of 32 steps": "pause-pause-steps=32",
+        "a truncated episode continues with the next one's value": "next_episode_value",
+    }
+    scores = {row["exp_name"]: row for row in scores_of("questions")}
+    rows = []
+    for words, name in names.items():
+        one = "questions", "Pendulum-v1", name
+        training = number(float(scores[name]["train_return_last100"]))
+        rows.append([words, training, ours(*one), "" if name == ppo else difference(*one, ppo, ppo)])
+    return table(["change", "training", "evaluation", "evaluation, minus PPO"], rows, 1)
+
+
 def pusher_returns(_) -> str:
     """PPO on Pusher with the published settings, one thing changed at a time."""
     names = {

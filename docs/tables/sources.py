@@ -20,12 +20,12 @@ def read(path: str) -> list[dict]:
 
 
 @cache
-def statistics_of(name: str) -> tuple[list[dict], list[dict], str]:
+def statistics_of(name: str, baseline: str = "") -> tuple[list[dict], list[dict], str]:
     """The scores and the comparisons of results/NAME.csv as scripts/plot.py has them, and its tables."""
     import plot
     from plainrl_tools import compare, results
 
-    options = plot.Options(())
+    options = plot.Options((), baseline=baseline)
     rows = results.read_csv(find(f"results/{name}.csv"))
     rows, metric = results.select(name, rows, options)
     missing = results.problems(rows, metric)
@@ -45,8 +45,8 @@ def scores_of(name: str) -> list[dict]:
     return statistics_of(name)[0]
 
 
-def comparisons_of(name: str) -> list[dict]:
-    return statistics_of(name)[1]
+def comparisons_of(name: str, baseline: str = "") -> list[dict]:
+    return statistics_of(name, baseline)[1]
 
 
 def number(value: float, like: float | None = None) -> str:
@@ -82,9 +82,9 @@ def seeds_of(scores: str, env_id: str, exp_name: str) -> str:
     raise ValueError(f"results/{scores}.csv lacks {exp_name} on {env_id}")
 
 
-def difference(scores: str, env_id: str, exp_name: str, against: str) -> str:
+def difference(scores: str, env_id: str, exp_name: str, against: str, baseline: str = "") -> str:
     """The difference of two means over runs with the same seeds, and its interval."""
-    for row in comparisons_of(scores):
+    for row in comparisons_of(scores, baseline):
         if (row["env_id"], row["exp_name"], row["against"]) == (env_id, exp_name, against):
             values = [float(row[key]) for key in ("difference", "low", "high")]
             widest = max(values, key=abs)

@@ -85,6 +85,13 @@ PITFALLS = [  # title, link, CSV file, experiments without and with the mistake,
         "`gae-inputs`",
     ),
     (
+        "next episode's value after a truncation",
+        "#the-value-of-the-next-episodes-first-observation",
+        "questions.csv",
+        ("ppo_continuous_seeds", "next_episode_value"),
+        "`gae-inputs`",
+    ),
+    (
         "autoreset steps trained on",
         "#autoreset-steps-are-trained-on",
         CART,
