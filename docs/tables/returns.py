@@ -345,7 +345,9 @@ def late_and_paused(_) -> str:
     for words, name in names.items():
         one = "questions", "Pendulum-v1", name
         training = number(float(scores[name]["train_return_last100"]))
-        rows.append([words, training, ours(*one), "" if name == ppo else difference(*one, ppo, ppo)])
+        rows.append(
+            [words, training, ours(*one), "" if name == ppo else difference(*one, ppo, ppo)]
+        )
     return table(["change", "training", "evaluation", "evaluation, minus PPO"], rows, 1)
 
 
