@@ -405,6 +405,29 @@ def image_augmentation_results(scores: str) -> str:
     return table(head, rows, 1)
 
 
+def line_results(_) -> str:
+    """CartPole from images with and without a vertical line: the evaluation of each run."""
+    runs = defaultdict(list)
+    for row in read("results/line.csv"):
+        if row["metric"] == "eval_return_mean":
+            runs[row["exp_name"], row["env_id"]].append(float(row["value"]))
+    variants = "envs.cartpole_variants"
+    two = ("2", "envs:CartPolePixels-v0", f"{variants}:Line-v0")
+    four = ("4", f"{variants}:Skip4-v0", f"{variants}:Skip4Line-v0")
+    rows = []
+    for name, (steps, *env_ids) in (
+        ("ppo_pixels", two),
+        ("ppo_pixels", four),
+        ("dqn_pixels", four),
+    ):
+        cells = [
+            ", ".join(number(value, 100) for value in runs[name, env_id]) for env_id in env_ids
+        ]
+        rows.append([f"`{name}.py`", steps, *cells])
+    head = ["file", "physics steps for each action", "without a line", "with a line"]
+    return table(head, rows, 1)
+
+
 def racing_results(_) -> str:
     rows = []
     for words, name in (("one frame", "ppo_pixels_continuous"), ("four frames", "racing_skip")):
