@@ -418,6 +418,7 @@ def line_results(_) -> str:
     for name, (steps, *env_ids) in (
         ("ppo_pixels", two),
         ("ppo_pixels", four),
+        ("dqn_pixels", two),
         ("dqn_pixels", four),
     ):
         cells = [
