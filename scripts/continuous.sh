@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The runs of docs/results.md. PARTS chooses among:
 #   defaults   PPO with default flags on the tasks with which they were chosen and on other tasks; PPO with a longer horizon
-#              on LunarLander; RPO on two tasks (the default)
+#              on LunarLander; RPO on two tasks, which is not on that page (the default)
 #   published  PPO of plainrl and of Stable-Baselines3 with the settings that CleanRL published for MuJoCo, 1M steps
 #   swimmer    why PPO scores less on Swimmer than the RL-Zoo's: discount factors, standardised advantages, rollouts of whole episodes
 #   pusher     why Stable-Baselines3 is better on Pusher: value clipping and the simulator, one at a time
