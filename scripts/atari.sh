@@ -6,8 +6,8 @@
 #              of 1e-8; DQN with replay buffers of 100,000 steps
 #   values     DQN and C51 with their own defaults but replay buffers of 100,000 steps, Breakout and Pong, 500,000 steps;
 #              the runs of PQN beside them are those of scripts/pqn.sh
-#   notes      as the practitioner's notes ran it: A2C on Breakout with the defaults of Stable-Baselines3, with plainrl's, and
-#              with one of them at a time; PPO, A2C and one-step actor-critic on Pong; PPO's fast preset on BasicMath
+#   notes      as the practitioner's notes ran it: A2C on Breakout with the defaults of Stable-Baselines3 and with plainrl's,
+#              each also with PyTorch's RMSprop; PPO, A2C and one-step actor-critic on Pong; PPO's fast preset on BasicMath
 #   mistakes   PPO on Pong without a mistake, and with each of three mistakes in a patched copy (docs/atari-leads.md)
 # TASKS=PongNoFrameskip-v4 SEEDS=1-3 PARTS=published scripts/atari.sh trains a part of them. PRECISION=bfloat16 changes
 # the precision of plainrl's published runs.
@@ -41,7 +41,7 @@ values() {
     "-- --total-timesteps ${STEPS:-500000} --torch-threads 1 --device ${DEVICE:-auto} --buffer-size 100000"
 }
 notes() {
-  for name in one_step_targets clip_around_return; do
+  for name in pytorch_rmsprop one_step_targets clip_around_return; do
     python scripts/plainrl_tools/edits.py "$name" "$runs/patched"
   done
   local breakout="--env-ids BreakoutNoFrameskip-v4 --seeds ${SEEDS:-1-2} --scripts"
@@ -51,12 +51,10 @@ notes() {
   # the defaults of Stable-Baselines3's A2C; PyTorch's RMSprop adds its 1e-5 to the root, which is 1e-10 under it
   local sb3_a2c="$device --num-envs 4 --ent-coef 0 --no-anneal-lr --rms-eps 1e-10"
   echo "$breakout $peer --tag a2c-own -- $million --algo A2C --own-defaults 4"
-  echo "$breakout algos/a2c_atari.py --tag 1M -- $million $device"
-  echo "$breakout algos/a2c_atari.py --tag sb3-defaults -- $million $sb3_a2c"
-  echo "$breakout algos/a2c_atari.py --tag sb3-defaults-eps -- $million ${sb3_a2c/1e-10/1e-5}"
-  echo "$breakout algos/a2c_atari.py --tag sb3-defaults-annealed -- $million ${sb3_a2c/--no-anneal-lr/--anneal-lr}"
+  echo "$breakout algos/a2c_atari.py '$runs/patched/pytorch_rmsprop.py' --tag 1M -- $million $device"
+  echo "$breakout algos/a2c_atari.py --tag 1M-small-eps -- $million $device --rms-eps 1e-10"
+  echo "$breakout algos/a2c_atari.py '$runs/patched/pytorch_rmsprop.py' --tag sb3-defaults -- $million $sb3_a2c"
   echo "$breakout algos/a2c_atari.py --tag sb3-defaults-entropy -- $million ${sb3_a2c/--ent-coef 0/--ent-coef 0.01}"
-  echo "$breakout algos/a2c_atari.py --tag sb3-defaults-16-envs -- $million ${sb3_a2c/--num-envs 4/--num-envs 16}"
   # the defaults of its PPO, whose value loss is not halved
   local sb3_ppo="$device --num-envs 6 --num-steps 2048 --num-minibatches 192 --update-epochs 10 --learning-rate 3e-4 --no-anneal-lr"
   sb3_ppo="$sb3_ppo --clip-coef 0.2 --no-clip-vloss --ent-coef 0 --vf-coef 1"
