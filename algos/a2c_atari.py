@@ -2,8 +2,8 @@
 
     python algos/a2c_atari.py --env-id BreakoutNoFrameskip-v4
 
-A3C: Mnih et al. 2016, arXiv:1602.01783. The default settings, but for --total-timesteps, are those of
-OpenAI Baselines' a2c.
+A3C: Mnih et al. 2016, arXiv:1602.01783. The default settings, but for --total-timesteps and the place
+of --rms-eps, are those of OpenAI Baselines' a2c.
 Network and preprocessing: Mnih et al. 2015, Nature 518:529. What differs from ppo_atari.py:
 rollouts have 5 steps, the targets are n-step returns, and the update is one step of RMSprop along
 the plain policy gradient of the whole rollout. What differs from A3C's paper:
@@ -14,7 +14,9 @@ the plain policy gradient of the whole rollout. What differs from A3C's paper:
    FIRE and action 2, in games that have FIRE.
 4. The learner's rewards are clipped to their sign. Logged returns are raw and of whole games.
 5. Truncation is not termination: a truncated game bootstraps from its last observation.
-6. An evaluation plays by the sampled policy, and once more epsilon-greedily with epsilon = 0.01.
+6. RMSprop adds its epsilon to the root, as PyTorch does, and not under it. Under the root the same
+   1e-5 outweighs nearly all squared gradients, and the agent learns nothing in the first million steps.
+7. An evaluation plays by the sampled policy, and once more epsilon-greedily with epsilon = 0.01.
 """
 
 import argparse
@@ -104,7 +106,7 @@ class Args:
     vf_coef: float = 0.5  # value loss coefficient
     max_grad_norm: float = 0.5  # gradients are clipped to this norm
     rms_alpha: float = 0.99  # decay of RMSprop's running mean of squared gradients
-    rms_eps: float = 1e-5  # added to that mean, under the square root
+    rms_eps: float = 1e-5  # added to the square root of that mean
 
     def __post_init__(self):
         self.runs_dir = os.path.expanduser(self.runs_dir)  # shells leave --runs-dir=~/runs as it is
@@ -311,27 +313,6 @@ class Agent(nn.Module):
 
     def to_env(self, action) -> np.ndarray:
         return action.cpu().numpy()
-
-
-class RMSprop(torch.optim.Optimizer):
-    """RMSprop of arXiv:1602.01783, section 4: theta -= lr * grad / sqrt(g + eps).
-
-    g is the running mean of squared gradients. PyTorch's RMSprop adds eps outside the root and
-    starts g at 0. Here g starts at 1, as in Baselines, so that the first steps are small.
-    """
-
-    def __init__(self, parameters, lr: float, alpha: float, eps: float):
-        super().__init__(parameters, {"lr": lr, "alpha": alpha, "eps": eps})
-        for p in self.param_groups[0]["params"]:
-            self.state[p]["square"] = torch.ones_like(p)
-
-    @torch.no_grad()
-    def step(self):
-        group = self.param_groups[0]
-        for p in group["params"]:
-            square = self.state[p]["square"]
-            square.mul_(group["alpha"]).addcmul_(p.grad, p.grad, value=1 - group["alpha"])
-            p.addcdiv_(p.grad, (square + group["eps"]).sqrt_(), value=-group["lr"])
 
 
 def n_step_returns(rewards, values, terminateds, dones, gamma):
@@ -730,7 +711,8 @@ def train(args: Args, signals=()) -> dict:
     envs, next_obs = open_envs(args, env_seed, global_step)
     agent = Agent(envs.single_action_space, args, precision)
     agent = agent.to(device, memory_format=torch.channels_last)
-    optimizer = RMSprop(agent.parameters(), args.learning_rate, args.rms_alpha, args.rms_eps)
+    parameters = agent.parameters()
+    optimizer = torch.optim.RMSprop(parameters, args.learning_rate, args.rms_alpha, args.rms_eps)
     if args.resume:
         load_weights(agent, saved["agent"], args.resume)
         moments = saved["optimizer"]["state"]  # the hyperparameters come from the flags

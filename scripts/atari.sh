@@ -2,12 +2,11 @@
 # The Atari runs of docs/atari.md. PARTS chooses among:
 #   long       PPO, DQN and A2C on three games, 10M steps; each DQN run needs 7 GiB of memory (the default)
 #   published  PPO, A2C and DQN of plainrl and of Stable-Baselines3 with the published settings, 500,000 steps, in
-#              float32; PPO without value clipping, which Stable-Baselines3 defines differently; A2C also with an epsilon
-#              of 1e-8; DQN with replay buffers of 100,000 steps
+#              float32; PPO without value clipping, which Stable-Baselines3 defines differently; DQN with replay buffers of 100,000 steps
 #   values     DQN and C51 with their own defaults but replay buffers of 100,000 steps, Breakout and Pong, 500,000 steps;
 #              the runs of PQN beside them are those of scripts/pqn.sh
 #   notes      as the practitioner's notes ran it: A2C on Breakout with the defaults of Stable-Baselines3 and with plainrl's,
-#              each also with PyTorch's RMSprop; PPO, A2C and one-step actor-critic on Pong; PPO's fast preset on BasicMath
+#              each also with the published RMSprop; PPO, A2C and one-step actor-critic on Pong; PPO's fast preset on BasicMath
 #   mistakes   PPO on Pong without a mistake, and with each of three mistakes in a patched copy (docs/atari-leads.md)
 # TASKS=PongNoFrameskip-v4 SEEDS=1-3 PARTS=published scripts/atari.sh trains a part of them. PRECISION=bfloat16 changes
 # the precision of plainrl's published runs.
@@ -24,14 +23,12 @@ published() {
   local both="--env-ids ${TASKS:-BreakoutNoFrameskip-v4 PongNoFrameskip-v4}"
   local gradient="$both --seeds ${SEEDS:-1-5} --scripts" values="$both --seeds ${DQN_SEEDS:-1-3} --scripts"
   local flags="--total-timesteps ${STEPS:-500000} --torch-threads 1"
-  local replay="--buffer-size 100000" small="--rms-eps 1e-8"
+  local replay="--buffer-size 100000"
   local ours="--device ${DEVICE:-cpu} --precision ${PRECISION:-float32}" peer="benchmarks/peers/sb3_atari.py"
   echo "$gradient algos/ppo_atari.py -- $flags $ours --no-clip-vloss"
   echo "$gradient $peer --tag ppo -- $flags --algo PPO"
   echo "$gradient algos/a2c_atari.py -- $flags $ours"
   echo "$gradient $peer --tag a2c -- $flags --algo A2C"
-  echo "$gradient algos/a2c_atari.py --tag small-eps -- $flags $ours $small"
-  echo "$gradient $peer --tag a2c-small-eps -- $flags --algo A2C $small"
   echo "$values algos/dqn_atari.py -- $flags $ours $replay"
   echo "$values $peer --tag dqn -- $flags --algo DQN $replay"
 }
@@ -41,20 +38,21 @@ values() {
     "-- --total-timesteps ${STEPS:-500000} --torch-threads 1 --device ${DEVICE:-auto} --buffer-size 100000"
 }
 notes() {
-  for name in pytorch_rmsprop one_step_targets clip_around_return; do
+  for name in published_rmsprop one_step_targets clip_around_return; do
     python scripts/plainrl_tools/edits.py "$name" "$runs/patched"
   done
   local breakout="--env-ids BreakoutNoFrameskip-v4 --seeds ${SEEDS:-1-2} --scripts"
   local pong="--env-ids PongNoFrameskip-v4 --seeds ${SEEDS:-1} --scripts"
   local million="--total-timesteps ${STEPS:-1000000} --torch-threads 1" half="--total-timesteps ${STEPS:-500000} --torch-threads 1"
   local device="--device ${DEVICE:-auto}" peer="benchmarks/peers/sb3_atari.py"
-  # the defaults of Stable-Baselines3's A2C; PyTorch's RMSprop adds its 1e-5 to the root, which is 1e-10 under it
-  local sb3_a2c="$device --num-envs 4 --ent-coef 0 --no-anneal-lr --rms-eps 1e-10"
+  # the defaults of Stable-Baselines3's A2C; an epsilon of 1e-5 that is added to the root is 1e-10 under it
+  local sb3_a2c="$device --num-envs 4 --ent-coef 0 --no-anneal-lr" published="'$runs/patched/published_rmsprop.py'"
   echo "$breakout $peer --tag a2c-own -- $million --algo A2C --own-defaults 4"
-  echo "$breakout algos/a2c_atari.py '$runs/patched/pytorch_rmsprop.py' --tag 1M -- $million $device"
-  echo "$breakout algos/a2c_atari.py --tag 1M-small-eps -- $million $device --rms-eps 1e-10"
-  echo "$breakout algos/a2c_atari.py '$runs/patched/pytorch_rmsprop.py' --tag sb3-defaults -- $million $sb3_a2c"
-  echo "$breakout algos/a2c_atari.py --tag sb3-defaults-entropy -- $million ${sb3_a2c/--ent-coef 0/--ent-coef 0.01}"
+  echo "$breakout algos/a2c_atari.py $published --tag 1M -- $million $device"
+  echo "$breakout $published --tag 1M-small-eps -- $million $device --rms-eps 1e-10"
+  echo "$breakout algos/a2c_atari.py --tag sb3-defaults -- $million $sb3_a2c"
+  echo "$breakout $published --tag sb3-defaults -- $million $sb3_a2c --rms-eps 1e-10"
+  echo "$breakout $published --tag sb3-defaults-entropy -- $million $sb3_a2c --rms-eps 1e-10 --ent-coef 0.01"
   # the defaults of its PPO, whose value loss is not halved
   local sb3_ppo="$device --num-envs 6 --num-steps 2048 --num-minibatches 192 --update-epochs 10 --learning-rate 3e-4 --no-anneal-lr"
   sb3_ppo="$sb3_ppo --clip-coef 0.2 --no-clip-vloss --ent-coef 0 --vf-coef 1"

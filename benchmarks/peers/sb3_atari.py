@@ -30,7 +30,7 @@ class Args:
     schedule_timesteps: int = 0  # the learning rate falls to zero over these; 0: total_timesteps
     buffer_size: int = 0  # steps that DQN's replay holds, 28,224 bytes each; 0: ours
     fast: bool = False  # the fast setting of docs/atari.md: Pong's, or Breakout's for all others
-    rms_eps: float = 0.0  # of A2C's RMSprop, under the root; 0: ours
+    rms_eps: float = 0.0  # of A2C's RMSprop; 0: ours
     own_defaults: int = 0  # above 0: the library's own defaults, and as many environments
     torch_threads: int = 1  # CPU threads of PyTorch; 0 leaves its own choice
     eval_episodes: int = 30  # games of the evaluation, one in each of as many environments
@@ -66,11 +66,8 @@ def ours(
     settings["learning_rate"] = learning_rate
     if algo == "PPO":
         settings["clip_range_vf"] = None
-    else:  # eps under the root, as in the paper and in our file
-        from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
-
-        kwargs = {"alpha": flags["rms_alpha"], "eps": settings.pop("rms_prop_eps")}
-        settings["policy_kwargs"] = {"optimizer_class": RMSpropTFLike, "optimizer_kwargs": kwargs}
+    else:
+        assert flags["rms_alpha"] == 0.99, "stable-baselines3's own"
     return settings
 
 
@@ -129,7 +126,7 @@ def train(args: Args) -> dict:
     if args.algo == "DQN" and args.buffer_size:
         settings["buffer_size"] = args.buffer_size
     if args.algo == "A2C" and args.rms_eps:
-        settings["policy_kwargs"]["optimizer_kwargs"]["eps"] = args.rms_eps
+        settings["rms_prop_eps"] = args.rms_eps
 
     def evaluation(model) -> list[float]:
         model.exploration_rate = load(ROOT / "algos" / "dqn_atari.py").Args().eval_e  # DQN's

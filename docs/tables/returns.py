@@ -180,14 +180,15 @@ def reinforce_results(_) -> str:
 
 def a2c_results(_) -> str:
     game, pong = "BreakoutNoFrameskip-v4", "PongNoFrameskip-v4"
-    small = "`--rms-eps 1e-8`"
+    small = "$\\epsilon$ = 1e-8"
     rows = [
-        scored(game, "plainrl, default flags", "breakout_a2c_rate", "a2c_atari-published"),
+        scored(game, "plainrl", "breakout_a2c_million", "a2c_atari-1M"),
+        scored(game, "plainrl, $\\epsilon$ = 1e-5", "breakout_a2c_rate", "a2c_atari-published"),
         scored(game, f"plainrl, {small}", "breakout_a2c", "a2c_atari-small-eps"),
         scored(game, "SB3, same settings", "breakout_a2c", "sb3_atari-a2c-small-eps"),
         scored(game, "SB3, as many updates", "breakout_a2c", "sb3_atari-a2c-small-eps-543k"),
         scored(game, f"plainrl, older, {small}", "atari", "a2c_eps1e-8"),
-        scored(game, "plainrl, older", "atari", "a2c_atari"),
+        scored(game, "plainrl, older, $\\epsilon$ = 1e-5", "atari", "a2c_atari"),
         *reported(game, "A2C"),
         scored(pong, f"plainrl, {small}", "pong_a2c", "a2c_atari-small-eps"),
         scored(pong, "SB3, same settings", "pong_a2c", "sb3_atari-a2c-small-eps"),

@@ -9,7 +9,6 @@ import torch
 from conftest import files, load
 from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.logger import configure
-from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 from test_loss import DONES, JUNK, REWARDS, TERMINATEDS, VALID, VALUES
 
 ACTIONS, ROWS = 6, 24
@@ -249,9 +248,6 @@ def test_a2c_step_equals_stable_baselines3(flags):
     """Would break: another loss or optimiser; an autoreset step that weighs something, or that counts in the mean."""
     algo = load("a2c_atari")
     agent, args = make_agent(algo, **flags)
-    rms = dict(
-        optimizer_class=RMSpropTFLike, optimizer_kwargs=dict(alpha=args.rms_alpha, eps=args.rms_eps)
-    )
     model = in_stable_baselines3(
         A2C,
         agent,
@@ -259,9 +255,8 @@ def test_a2c_step_equals_stable_baselines3(flags):
         n_steps=ROWS,
         ent_coef=args.ent_coef,
         vf_coef=args.vf_coef,
-        policy_kwargs=rms,
+        rms_prop_eps=args.rms_eps,
     )
-    assert isinstance(model.policy.optimizer, RMSpropTFLike)
     obs, action, target = observations(), torch.randint(ACTIONS, (ROWS,)), 2 * torch.randn(ROWS)
     with torch.no_grad():
         advantage = target - agent.get_value(obs)
@@ -272,8 +267,8 @@ def test_a2c_step_equals_stable_baselines3(flags):
         "target": torch.cat([target, torch.full((4,), 1e3)]),
         "valid": torch.arange(ROWS + 4) < ROWS,
     }
-    optimizer = algo.RMSprop(
-        agent.parameters(), lr=args.learning_rate, alpha=args.rms_alpha, eps=args.rms_eps
+    optimizer = torch.optim.RMSprop(
+        agent.parameters(), args.learning_rate, args.rms_alpha, args.rms_eps
     )
     before = weights(agent)
     metrics = algo.update(agent, optimizer, args, batch)
@@ -283,26 +278,6 @@ def test_a2c_step_equals_stable_baselines3(flags):
     assert metrics["losses/value_loss"] == pytest.approx(logged["train/value_loss"], rel=1e-5)
     assert metrics["losses/entropy"] == pytest.approx(-logged["train/entropy_loss"], rel=1e-5)
     assert_same_step(model, agent, before, args.learning_rate)
-
-
-def test_rmsprop_equals_tensorflows():
-    """Would break: eps outside the root, a mean that starts at zero; over many steps, and after a resume."""
-    algo, start = load("a2c_atari"), torch.randn(50)
-    ours, theirs = (start.clone().requires_grad_() for _ in range(2))
-    mine, reference = (
-        algo.RMSprop([ours], lr=0.01, alpha=0.9, eps=0.1),
-        RMSpropTFLike([theirs], 0.01, 0.9, 0.1),
-    )
-    for step in range(20):
-        for parameter, optimizer in ((ours, mine), (theirs, reference)):
-            parameter.grad = torch.sin(parameter.detach() * (step + 1))
-            optimizer.step()
-        torch.testing.assert_close(ours, theirs)
-        if step == 10:
-            state = copy.deepcopy(mine.state_dict())
-            mine = algo.RMSprop([ours], lr=1.0, alpha=0.0, eps=1.0)
-            mine.load_state_dict(state)
-    assert (ours - start).abs().max() > 0.05
 
 
 @pytest.mark.parametrize(

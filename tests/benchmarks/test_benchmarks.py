@@ -177,13 +177,11 @@ def test_sb3_gets_our_settings_on_atari(sb3_atari):
         "n_envs": 8, "n_steps": 128, "n_epochs": 4, "batch_size": 256, "gae_lambda": 0.95, "clip_range": 0.1,
         "clip_range_vf": None, "normalize_advantage": True, "target_kl": None,
     }  # fmt: skip
-    kwargs = a2c.pop("policy_kwargs")
-    assert kwargs["optimizer_class"].__name__ == "RMSpropTFLike"
-    assert kwargs["optimizer_kwargs"] == {"alpha": 0.99, "eps": 1e-5}
     assert a2c == shared | {
         "n_envs": 16,
         "n_steps": 5,
         "vf_coef": 0.5,
+        "rms_prop_eps": 1e-5,
     }  # of the whole squared error
     from stable_baselines3.common.utils import LinearSchedule
 

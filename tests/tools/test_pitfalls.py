@@ -274,7 +274,7 @@ MISTAKES = {
     "The entropy of a squashed action": [],
     "Too few updates": ["full-batch"],
     "A critic that learns too slowly": ["critic-lr"],
-    "RMSprop's epsilon is larger than the gradients": ["a2c-eps-outside"],
+    "RMSprop's epsilon is larger than the gradients": ["published_rmsprop"],
     "A wrapper in training or evaluation only": ["vector-dqn-wrapper-in-evaluation-only"],
     "An evaluation with fresh statistics": ["fresh_statistics", "rms-in-eval"],
     "All environments have one seed": ["pixels-same-seeds"],
@@ -288,6 +288,7 @@ MISTAKES = {
 PROBED = {  # mistakes that are not in mutants.txt: the check that finds them, and its verdict
     OF_INFO: ("logging", "broken"),
     "fresh_statistics": ("evaluation-returns", "differs"),
+    "published_rmsprop": ("optimiser", "differs"),
 }
 
 

@@ -19,7 +19,7 @@ DECLARED = [  # a study and its PARTS, runs
     ("ablations squash", 16),
     ("pitfalls", 51),
     ("atari", 27),
-    ("atari published", 72),
+    ("atari published", 52),
     ("atari mistakes", 12),
     ("atari notes", 22),
     ("atari values", 12),

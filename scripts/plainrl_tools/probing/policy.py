@@ -1054,33 +1054,6 @@ def policy_gradient(subject: Subject) -> Finding:
     return finding
 
 
-@check("RMSprop", of="n-step")
-def rmsprop(subject: Subject) -> Finding:
-    """Ten steps of RMSprop with given gradients equal the formula in float64."""
-    if not hasattr(subject.module, "RMSprop"):
-        raise Skip
-    parameter = torch.nn.Parameter(torch.randn(20))
-    optimizer = subject.module.RMSprop([parameter], lr=0.1, alpha=0.8, eps=0.01)
-    start, square = parameter.detach().double(), torch.ones(20).double()
-    theirs, outside = start.clone(), start.clone()
-    for grad in 0.1 * torch.randn(10, 20):
-        parameter.grad = grad
-        optimizer.step()
-        square = 0.8 * square + 0.2 * grad.double() ** 2
-        theirs = theirs - 0.1 * grad.double() / (square + 0.01).sqrt()
-        outside = outside - 0.1 * grad.double() / (square.sqrt() + 0.01)
-    choices = {"epsilon is added outside the square root": outside}
-    question = "RMSprop is not theta - lr x gradient / sqrt(g + eps), with g the running mean of gradient^2 from 1 on"
-    return compare(
-        parameter.detach(),
-        theirs,
-        {"the sign of the step is wrong": 2 * start - theirs},
-        choices,
-        question,
-        1e-5,
-    )
-
-
 def value_slopes(value, target, old, centre, eps: float) -> torch.Tensor:
     """Derivative by `value` of half the larger squared error: that of the value, or that of `old` plus the clipped
     difference of the value to `centre`."""
