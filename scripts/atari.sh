@@ -6,7 +6,7 @@
 #   values     DQN and C51 with their own defaults but replay buffers of 100,000 steps, Breakout and Pong, 500,000 steps;
 #              the runs of PQN beside them are those of scripts/pqn.sh
 #   notes      as the practitioner's notes ran it: A2C on Breakout with the defaults of Stable-Baselines3 and with plainrl's,
-#              each also with the published RMSprop; PPO, A2C and one-step actor-critic on Pong; PPO's fast preset on BasicMath
+#              also with the published RMSprop; PPO, A2C and one-step actor-critic on Pong; PPO's fast preset on BasicMath
 #   mistakes   PPO on Pong without a mistake, and with each of three mistakes in a patched copy (docs/atari-leads.md)
 # TASKS=PongNoFrameskip-v4 SEEDS=1-3 PARTS=published scripts/atari.sh trains a part of them. PRECISION=bfloat16 changes
 # the precision of plainrl's published runs.
@@ -45,14 +45,13 @@ notes() {
   local pong="--env-ids PongNoFrameskip-v4 --seeds ${SEEDS:-1} --scripts"
   local million="--total-timesteps ${STEPS:-1000000} --torch-threads 1" half="--total-timesteps ${STEPS:-500000} --torch-threads 1"
   local device="--device ${DEVICE:-auto}" peer="benchmarks/peers/sb3_atari.py"
-  # the defaults of Stable-Baselines3's A2C; an epsilon of 1e-5 that is added to the root is 1e-10 under it
-  local sb3_a2c="$device --num-envs 4 --ent-coef 0 --no-anneal-lr" published="'$runs/patched/published_rmsprop.py'"
+  local sb3_a2c="$device --num-envs 4 --ent-coef 0 --no-anneal-lr" # the defaults of Stable-Baselines3's A2C
+  local published="'$runs/patched/published_rmsprop.py'"
   echo "$breakout $peer --tag a2c-own -- $million --algo A2C --own-defaults 4"
   echo "$breakout algos/a2c_atari.py $published --tag 1M -- $million $device"
+  # an epsilon of 1e-5 that is added to the root is 1e-10 under it
   echo "$breakout $published --tag 1M-small-eps -- $million $device --rms-eps 1e-10"
   echo "$breakout algos/a2c_atari.py --tag sb3-defaults -- $million $sb3_a2c"
-  echo "$breakout $published --tag sb3-defaults -- $million $sb3_a2c --rms-eps 1e-10"
-  echo "$breakout $published --tag sb3-defaults-entropy -- $million $sb3_a2c --rms-eps 1e-10 --ent-coef 0.01"
   # the defaults of its PPO, whose value loss is not halved
   local sb3_ppo="$device --num-envs 6 --num-steps 2048 --num-minibatches 192 --update-epochs 10 --learning-rate 3e-4 --no-anneal-lr"
   sb3_ppo="$sb3_ppo --clip-coef 0.2 --no-clip-vloss --ent-coef 0 --vf-coef 1"

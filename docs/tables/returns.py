@@ -183,12 +183,14 @@ def a2c_results(_) -> str:
     small = "$\\epsilon$ = 1e-8"
     rows = [
         scored(game, "plainrl", "breakout_a2c_million", "a2c_atari-1M"),
-        scored(game, "plainrl, $\\epsilon$ = 1e-5", "breakout_a2c_rate", "a2c_atari-published"),
+        scored(game, "plainrl, SB3's defaults", "breakout_a2c_million", "a2c_atari-sb3-defaults"),
+        scored(game, "SB3, its own defaults", "breakout_a2c_million", "sb3_atari-a2c-own"),
+        scored(
+            game, "plainrl, published $\\epsilon$", "breakout_a2c_million", "published_rmsprop-1M"
+        ),
         scored(game, f"plainrl, {small}", "breakout_a2c", "a2c_atari-small-eps"),
         scored(game, "SB3, same settings", "breakout_a2c", "sb3_atari-a2c-small-eps"),
         scored(game, "SB3, as many updates", "breakout_a2c", "sb3_atari-a2c-small-eps-543k"),
-        scored(game, f"plainrl, older, {small}", "atari", "a2c_eps1e-8"),
-        scored(game, "plainrl, older, $\\epsilon$ = 1e-5", "atari", "a2c_atari"),
         *reported(game, "A2C"),
         scored(pong, f"plainrl, {small}", "pong_a2c", "a2c_atari-small-eps"),
         scored(pong, "SB3, same settings", "pong_a2c", "sb3_atari-a2c-small-eps"),
@@ -428,6 +430,34 @@ def line_results(_) -> str:
         rows.append([f"`{name}.py`", steps, *cells])
     head = ["file", "physics steps for each action", "without a line", "with a line"]
     return table(head, rows, 1)
+
+
+def runs_of(scores: str, env_id: str, exp_name: str) -> list[str]:
+    """The evaluation and the last training returns of each run, two cells of a table."""
+    cells = []
+    for metric in ("eval_return_mean", "train_return_last100"):
+        values = [
+            float(row["value"])
+            for row in read(f"results/{scores}.csv")
+            if (row["env_id"], row["exp_name"], row["metric"]) == (env_id, exp_name, metric)
+        ]
+        cells.append(", ".join(number(value, 10) for value in values))
+    return cells
+
+
+def a2c_rmsprop(_) -> str:
+    """A2C on Breakout, a million steps, with each form of RMSprop."""
+    rows = [
+        [words, *runs_of("breakout_a2c_million", "BreakoutNoFrameskip-v4", exp_name)]
+        for words, exp_name in (
+            ("1e-5 under the root, as published", "published_rmsprop-1M"),
+            ("1e-10 under the root", "published_rmsprop-1M-small-eps"),
+            ("1e-5 added to the root: PyTorch's, and the default", "a2c_atari-1M"),
+            ("the same with SB3's other defaults", "a2c_atari-sb3-defaults"),
+            ("SB3's A2C with its own defaults", "sb3_atari-a2c-own"),
+        )
+    ]
+    return table(["epsilon of RMSprop", "evaluation", "training, last 100 games"], rows, 1)
 
 
 def racing_results(_) -> str:

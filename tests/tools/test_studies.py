@@ -21,7 +21,7 @@ DECLARED = [  # a study and its PARTS, runs
     ("atari", 27),
     ("atari published", 52),
     ("atari mistakes", 12),
-    ("atari notes", 22),
+    ("atari notes", 18),
     ("atari values", 12),
     ("augmentation", 44),
     ("augmentation images", 15),
