@@ -15,7 +15,8 @@ the plain policy gradient of the whole rollout. What differs from A3C's paper:
 4. The learner's rewards are clipped to their sign. Logged returns are raw and of whole games.
 5. Truncation is not termination: a truncated game bootstraps from its last observation.
 6. RMSprop adds its epsilon to the root, as PyTorch does, and not under it. Under the root the same
-   1e-5 outweighs nearly all squared gradients: on Breakout a run of 2M steps learned nothing.
+   1e-5 outweighs nearly all squared gradients: on Breakout two runs of 1M steps learned next to
+   nothing.
 7. An evaluation plays by the sampled policy, and once more epsilon-greedily with epsilon = 0.01.
 """
 
