@@ -106,7 +106,8 @@ long() { # the same with five seeds and two controls; five seeds in a process if
   python scripts/plainrl_tools/edits.py fixed_scale_seeds "$runs/patched"
   local env_id seeds="--seeds ${SEEDS:-1-5} --tag 8M"
   for env_id in ${TASKS:-BipedalWalker-v3 Pendulum-v1}; do
-    echo "--scripts algos/ppo_continuous_seeds.py algos/rpo_continuous_seeds.py --env-ids $env_id $seeds -- $(steps 8000000) $paper"
+    echo "--scripts algos/ppo_continuous_seeds.py algos/rpo_continuous_seeds.py --env-ids $env_id $seeds $limits \
+      -- $(steps 8000000) $paper"
     echo "--scripts algos/ppo_continuous_seeds.py --env-ids $env_id $seeds --grid ent-coef=0.01 -- $(steps 8000000) $paper"
     echo "--scripts '$runs/patched/fixed_scale_seeds.py' --env-ids $env_id $seeds -- $(steps 8000000) $paper"
   done

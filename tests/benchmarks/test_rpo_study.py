@@ -11,6 +11,7 @@ from plainrl_tools.common import load
 from plainrl_tools.sweeping import plan
 
 rpo_study = load(ROOT / "benchmarks/studies/rpo/analyse.py")
+rpo_long = load(ROOT / "benchmarks/studies/rpo/long.py")
 
 NAMES = ("rpo_tasks", "rpo_paper", "rpo_robust", "rpo_study")
 STUDY = ROOT / "benchmarks/studies/rpo"
@@ -207,3 +208,38 @@ def test_walkers():
     for line in differences:
         assert line["RPO against"] == "PPO" and line["difference [95 %]"] == "1.00 [1.00, 1.00]"
         assert line["p"] == pytest.approx(12 * 2 / 1024)
+
+
+def test_long_runs(tmp_path):
+    """By hand: PPO has 100, 200 and 300 in three parts of its run and 150 or 160 at its end, so it falls by 150 or 140;
+    RPO has 300 from its first part on and does not fall. Would break: the highest point taken for the highest part, a
+    fall with the wrong sign, seeds that are not paired, a line or a published point that is not drawn."""
+    plt = pytest.importorskip("matplotlib.pyplot")
+    rows = []
+    for name, curve, ends in (
+        (rpo_long.PPO, (100.0, 200.0, 300.0), (150.0, 160.0)),
+        (rpo_long.RPO, (300.0, 300.0, 300.0), (300.0, 308.0)),
+    ):
+        for seed, end in enumerate(ends, 1):
+            key = name, "BipedalWalker-v3", seed
+            for part, value in zip((0, 4, 9), curve):
+                for step, noise in ((100_000, 20.0), (700_000, -20.0)):
+                    point = *key, 800_000 * part + step
+                    rows.append(results.Row(*point, results.CURVE, value + noise, "abc"))
+                    rows.append(results.Row(*point, results.ENTROPY, -part, "abc"))
+            rows.append(results.Row(*key, 8_000_000, "train_return_last100", end, "abc"))
+            rows.append(results.Row(*key, 8_000_000, "eval_return_mean", end + 10, "abc"))
+    ppo, rpo = rpo_long.runs_of(rows, "BipedalWalker-v3")
+    assert ppo["falls of the seeds"] == "150, 140" and rpo["falls of the seeds"] == "0, -8"
+    assert ppo["training [95 %]"].startswith("155.0 ") and ppo["evaluation [95 %]"] > "165.0 "
+    assert ppo["entropy"] == -9
+    (line,) = rpo_long.differences_of(rows, "BipedalWalker-v3")
+    assert line["training, minus PPO [95 %]"] == "149.0 [148.0, 150.0]"
+    assert line["higher than PPO in"] == "2 of 2 pairs" and line["p"] == 1  # 0.5 times 3, at most 1
+    assert rpo_long.runs_of(rows, "Pendulum-v1") == []
+    rpo_long.draw(rows, tmp_path / "long.png")
+    returns, entropies = plt.gcf().axes
+    assert len(entropies.lines) == 2 * 3  # two seeds and their mean
+    published = [box.lines[0].get_ydata()[0] for box in returns.containers]
+    assert published == [172.12, 227.11]
+    assert (tmp_path / "long.png").stat().st_size > 10_000
