@@ -234,8 +234,8 @@ def test_long_runs(tmp_path):
     assert ppo["training [95 %]"].startswith("155.0 ") and ppo["evaluation [95 %]"] > "165.0 "
     assert ppo["entropy"] == -9
     (line,) = rpo_long.differences_of(rows, "BipedalWalker-v3")
-    assert line["training, minus PPO [95 %]"] == "149.0 [148.0, 150.0]"
-    assert line["higher than PPO in"] == "2 of 2 pairs" and line["p"] == 1  # 0.5 times 3, at most 1
+    assert line["difference in training [95 %]"] == "149.0 [148.0, 150.0]"
+    assert line["higher in"] == "2 of 2 pairs" and line["p"] == 1  # 0.5 times 4, at most 1
     assert rpo_long.runs_of(rows, "Pendulum-v1") == []
     rpo_long.draw(rows, tmp_path / "long.png")
     returns, entropies = plt.gcf().axes

@@ -1,4 +1,4 @@
-"""Question 14 of benchmarks/studies/rpo/predictions.md: 8M steps with the paper's settings, truncation bootstrapped.
+"""Questions 14 and 17 of benchmarks/studies/rpo/predictions.md: 8M steps with the paper's settings.
 
     python benchmarks/studies/rpo/long.py benchmarks/studies/rpo/results/rpo_long.csv --figure docs/rpo_long.png
 
@@ -6,7 +6,7 @@ The training return is the mean of the last 100 episodes, with sampled actions. 
 equal length, and its fall is the highest mean of a part minus the training return at the end. The highest of ten means
 is above the true one by chance, so a run that stays level has a small positive fall.
 
-Differences pair runs of one seed; p is that of the exact sign-flip test, corrected for the three planned comparisons of
+Differences pair runs of one seed; p is that of the exact sign-flip test, corrected for the four planned comparisons of
 a task (Holm). With five pairs p before the correction is at least 0.0625, so no difference can be significant, and the
 table counts the pairs in which the first experiment is higher.
 """
@@ -24,13 +24,18 @@ from plainrl_tools.results import CURVE, ENTROPY, curves_of, finals_of, read_csv
 
 STEPS = 8_000_000
 PARTS = 10
-CONFIGURATIONS = {  # exp_name: (title, colour)
-    "ppo_continuous_seeds-8M": ("PPO", "#0072B2"),
-    "rpo_continuous_seeds-8M": ("RPO", "#D55E00"),
-    "ppo_continuous_seeds-8M-ent-coef=0.01": ("PPO, entropy coefficient 0.01", "#56B4E9"),
-    "fixed_scale_seeds-8M": ("PPO, standard deviation 1", "#009E73"),
+PPO, RPO = "ppo_continuous_seeds-8M", "rpo_continuous_seeds-8M"
+BONUS, FIXED = f"{PPO}-ent-coef=0.01", "fixed_scale_seeds-8M"
+MISTAKEN = "-no-bootstrap-truncation"
+CONFIGURATIONS = {  # exp_name: (title, colour, line style)
+    PPO: ("PPO", "#0072B2", "-"),
+    RPO: ("RPO", "#D55E00", "-"),
+    BONUS: ("PPO, entropy coefficient 0.01", "#56B4E9", "-"),
+    FIXED: ("PPO, standard deviation 1", "#009E73", "-"),
+    PPO + MISTAKEN: ("PPO, truncation as termination", "#0072B2", "--"),
+    RPO + MISTAKEN: ("RPO, truncation as termination", "#D55E00", "--"),
 }
-PPO, RPO, *CONTROLS = CONFIGURATIONS
+PLANNED = ((RPO, PPO), (BONUS, PPO), (FIXED, PPO), (RPO + MISTAKEN, PPO + MISTAKEN))
 PUBLISHED = {  # CleanRL's training return, mean and standard deviation over seeds: its documentation's table
     "BipedalWalker-v3": {PPO: (172.12, 96.05), RPO: (227.11, 18.23)},
     "Pendulum-v1": {PPO: (-1141.98, 135.55), RPO: (-151.08, 3.73)},
@@ -65,7 +70,7 @@ def runs_of(rows, task: str) -> list[dict]:
     ends, scores = (finals_of(rows, x) for x in ("train_return_last100", "eval_return_mean"))
     falls, nats = falls_of(rows), finals_of(rows, ENTROPY)
     lines = []
-    for name, (title, _) in CONFIGURATIONS.items():
+    for name, (title, *_) in CONFIGURATIONS.items():
         if (key := (task, name)) not in scores:
             continue
         line = {"task": task, "configuration": title, "seeds": len(scores[key])}
@@ -80,19 +85,20 @@ def runs_of(rows, task: str) -> list[dict]:
 
 
 def differences_of(rows, task: str) -> list[dict]:
-    """A line for each planned comparison of a task with runs: each other configuration with PPO, in training."""
+    """A line for each planned comparison of a task that has runs, of training returns at the end."""
     ends = finals_of(rows, "train_return_last100")
     lines = []
-    for name in (RPO, *CONTROLS):
-        if (task, name) in ends and (task, PPO) in ends:
-            a, b = ends[task, name], ends[task, PPO]
-            check(a.keys() == b.keys(), f"{task}: {name} and {PPO} have different seeds")
+    for pair in PLANNED:
+        if all((task, name) in ends for name in pair):
+            a, b = (ends[task, name] for name in pair)
+            check(a.keys() == b.keys(), f"{task}: {' and '.join(pair)} have different seeds")
             row = compare(a, b, Options())
-            line = {"task": task, "configuration": CONFIGURATIONS[name][0]}
-            line["training, minus PPO [95 %]"] = with_interval(row, "difference")
-            line["higher than PPO in"] = f"{sum(a[x] > b[x] for x in a)} of {len(a)} pairs"
+            line = {"task": task}
+            line |= dict(zip(("configuration", "against"), (CONFIGURATIONS[x][0] for x in pair)))
+            line["difference in training [95 %]"] = with_interval(row, "difference")
+            line["higher in"] = f"{sum(a[x] > b[x] for x in a)} of {len(a)} pairs"
             lines.append(line | {"p": row["p"]})
-    corrected = stepwise([line["p"] for line in lines], 1 + len(CONTROLS))
+    corrected = stepwise([line["p"] for line in lines], len(PLANNED))
     return [line | {"p": p} for line, p in zip(lines, corrected)]
 
 
@@ -105,19 +111,19 @@ def draw(rows, file: Path) -> None:
     size = (7.5, 0.6 + 2.5 * len(tasks))
     figure, axes = plt.subplots(len(tasks), 2, figsize=size, squeeze=False, layout="constrained")
     for line, task in zip(axes, tasks):
-        for name, (title, colour) in CONFIGURATIONS.items():
+        for name, (title, colour, style) in CONFIGURATIONS.items():
             for axis, curves in zip(line, (returns, entropies)):
                 seeds = curves.get((task, name), {}).values()
                 seeds = [np.array(points).T for points in seeds]
                 for one in seeds:
-                    axis.plot(*one, lw=0.5, alpha=0.4, color=colour)
+                    axis.plot(*one, lw=0.5, alpha=0.4, color=colour, ls=style)
                 if seeds:
                     first, last = (f(x[i] for x, _ in seeds) for f, i in ((max, 0), (min, -1)))
                     steps = np.linspace(first, last, 50)
                     mean = np.mean([np.interp(steps, *one) for one in seeds], axis=0)
-                    axis.plot(steps, mean, lw=2, color=colour, label=title)
+                    axis.plot(steps, mean, lw=2, color=colour, ls=style, label=title)
         for place, (name, (mean, spread)) in enumerate(PUBLISHED[task].items()):
-            title, colour = CONFIGURATIONS[name]
+            title, colour, _ = CONFIGURATIONS[name]
             look = {"fmt": "D", "ms": 5, "capsize": 3, "mec": "black", "clip_on": False}
             x = (1.03 + 0.03 * place) * STEPS
             label = f"{title}, published by CleanRL"
