@@ -4,7 +4,7 @@
 # minutes. The entropy control is the part `fixed`: the standard deviation of the action keeps its initial value, at an
 # entropy of 1.42 nats, which is close to RPO's final entropy. Not in `all` are
 #   long, schedule, small    the paper's 8M steps on two tasks, the notes' walker, and an alpha of 0.01 on three tasks;
-#                            they take less time with --seeds-per-process 5
+#                            they take less time with --seeds-per-process 5, or 10
 #   paper, first_defaults    older parts: PPO and RPO with the paper's settings; both with the first defaults of these
 #                            files, alphas and distributions
 set -euo pipefail
@@ -102,14 +102,14 @@ tasks() {
 later() { # 8M steps, as in the paper
   echo "$both --env-ids BipedalWalker-v3 --seeds ${SEEDS:-1-2} --tag 8M -- $(steps 8000000) $paper"
 }
-long() { # the same with five seeds and two controls; five seeds in a process if --seeds-per-process 5 follows
+long() { # the same with ten seeds, two controls and EnvPool; ten seeds in a process if --seeds-per-process 10 follows
   python scripts/plainrl_tools/edits.py fixed_scale_seeds "$runs/patched"
-  local env_id seeds="--seeds ${SEEDS:-1-5} --tag 8M"
+  local env_id seeds="--seeds ${SEEDS:-1-10} --tag 8M"
   for env_id in ${TASKS:-BipedalWalker-v3 Pendulum-v1}; do
     echo "--scripts algos/ppo_continuous_seeds.py algos/rpo_continuous_seeds.py --env-ids $env_id $seeds $limits \
-      -- $(steps 8000000) $paper"
-    echo "--scripts algos/ppo_continuous_seeds.py --env-ids $env_id $seeds --grid ent-coef=0.01 -- $(steps 8000000) $paper"
-    echo "--scripts '$runs/patched/fixed_scale_seeds.py' --env-ids $env_id $seeds -- $(steps 8000000) $paper"
+      -- $(steps 8000000) $published"
+    echo "--scripts algos/ppo_continuous_seeds.py --env-ids $env_id $seeds --grid ent-coef=0.01 -- $(steps 8000000) $published"
+    echo "--scripts '$runs/patched/fixed_scale_seeds.py' --env-ids $env_id $seeds -- $(steps 8000000) $published"
   done
 }
 schedule() { # the notes' walker: alpha falls from 0.7 to 0.05, also with the noise in the rollout; beside constant alpha and PPO

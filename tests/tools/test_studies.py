@@ -45,7 +45,7 @@ DECLARED = [  # a study and its PARTS, runs
     ("pqn atari", 6),
     ("rpo", 230),
     ("rpo all", 694),
-    ("rpo long", 60),
+    ("rpo long", 120),
     ("rpo schedule", 20),
     ("rpo small", 15),
     ("rpo paper", 60),
