@@ -4,10 +4,8 @@ from collections import defaultdict
 from statistics import fmean
 
 from tables.sources import (
-    ROOT,
     comparisons_of,
     difference,
-    find,
     number,
     ours,
     read,
@@ -317,28 +315,6 @@ def rpo_small(_) -> str:
             rows.append([env_id, words, training, ours("rpo_tasks", env_id, name), gap])
     head = ["task", "algorithm", "training", "evaluation", "evaluation, minus PPO"]
     return table(head, rows, 2)
-
-
-def rpo_long(_) -> str:
-    """PPO, RPO and controls after 8M steps, beside what CleanRL has published."""
-    from plainrl_tools.common import load
-    from plainrl_tools.results import read_csv
-
-    study = load(ROOT / "benchmarks/studies/rpo/long.py")
-    lines = read_csv(find("results/rpo_long.csv"))
-    rows = []
-    for task, figures in study.PUBLISHED.items():
-        names = {study.CONFIGURATIONS[x][0]: value for x, value in figures.items()}
-        for line in study.runs_of(lines, task):
-            published = names.get(line["configuration"])
-            cells = [line[f"{x} [95 %]"] for x in ("training", "evaluation")]
-            cells += ["", line["falls of the seeds"]]
-            if published:
-                mean, spread = published
-                cells[2] = f"{number(mean)} ± {number(spread, mean)}"
-            rows.append([task, line["configuration"], *cells, number(line["entropy"])])
-    head = ["task", "algorithm", "training", "evaluation", "CleanRL: training"]
-    return table([*head, "fall of each seed", "entropy"], rows, 2)
 
 
 def reset_returns(_) -> str:
