@@ -460,6 +460,22 @@ def a2c_rmsprop(_) -> str:
     return table(["epsilon of RMSprop", "evaluation", "training, last 100 games"], rows, 1)
 
 
+def pong_notes(_) -> str:
+    """PPO and A2C on Pong as the practitioner's notes ran them, one run each."""
+    rows = [
+        [words, *runs_of("atari_notes", "PongNoFrameskip-v4", exp_name)]
+        for words, exp_name in (
+            ("SB3's PPO with its own defaults", "sb3_atari-ppo-own"),
+            ("`ppo_atari.py` with SB3's defaults", "ppo_atari-sb3-defaults"),
+            ("`ppo_atari.py` with its own defaults", "ppo_atari-500k"),
+            ("the same, values clipped around the return", "clip_around_return-500k"),
+            ("`a2c_atari.py` with SB3's defaults", "a2c_atari-sb3-defaults"),
+            ("the same with one-step targets", "one_step_targets-sb3-defaults"),
+        )
+    ]
+    return table(["agent", "evaluation", "training, last 100 games"], rows, 1)
+
+
 def racing_results(_) -> str:
     rows = []
     for words, name in (("one frame", "ppo_pixels_continuous"), ("four frames", "racing_skip")):
