@@ -432,48 +432,46 @@ def line_results(_) -> str:
     return table(head, rows, 1)
 
 
-def runs_of(scores: str, env_id: str, exp_name: str) -> list[str]:
-    """The evaluation and the last training returns of each run, two cells of a table."""
-    cells = []
-    for metric in ("eval_return_mean", "train_return_last100"):
-        values = [
-            float(row["value"])
-            for row in read(f"results/{scores}.csv")
-            if (row["env_id"], row["exp_name"], row["metric"]) == (env_id, exp_name, metric)
-        ]
-        cells.append(", ".join(number(value, 10) for value in values))
-    return cells
+def runs_table(head: str, scores: str, env_id: str, experiments: dict[str, str]) -> str:
+    """The evaluation and the last training returns of each run; experiments {words: exp_name}."""
+    rows = []
+    for words, exp_name in experiments.items():
+        cells = [words]
+        for metric in ("eval_return_mean", "train_return_last100"):
+            values = [
+                float(row["value"])
+                for row in read(f"results/{scores}.csv")
+                if (row["env_id"], row["exp_name"], row["metric"]) == (env_id, exp_name, metric)
+            ]
+            cells.append(", ".join(number(value, 10) for value in values))
+        rows.append(cells)
+    return table([head, "evaluation", "training, last 100 games"], rows, 1)
 
 
 def a2c_rmsprop(_) -> str:
     """A2C on Breakout, a million steps, with each form of RMSprop."""
-    rows = [
-        [words, *runs_of("breakout_a2c_million", "BreakoutNoFrameskip-v4", exp_name)]
-        for words, exp_name in (
-            ("1e-5 under the root, as published", "published_rmsprop-1M"),
-            ("1e-10 under the root", "published_rmsprop-1M-small-eps"),
-            ("1e-5 added to the root: PyTorch's, and the default", "a2c_atari-1M"),
-            ("the same with SB3's other defaults", "a2c_atari-sb3-defaults"),
-            ("SB3's A2C with its own defaults", "sb3_atari-a2c-own"),
-        )
-    ]
-    return table(["epsilon of RMSprop", "evaluation", "training, last 100 games"], rows, 1)
+    experiments = {
+        "1e-5 under the root, as published": "published_rmsprop-1M",
+        "1e-10 under the root": "published_rmsprop-1M-small-eps",
+        "1e-5 added to the root: PyTorch's, and the default": "a2c_atari-1M",
+        "the same with SB3's other defaults": "a2c_atari-sb3-defaults",
+        "SB3's A2C with its own defaults": "sb3_atari-a2c-own",
+    }
+    game = "BreakoutNoFrameskip-v4"
+    return runs_table("epsilon of RMSprop", "breakout_a2c_million", game, experiments)
 
 
 def pong_notes(_) -> str:
     """PPO and A2C on Pong as the practitioner's notes ran them, one run each."""
-    rows = [
-        [words, *runs_of("atari_notes", "PongNoFrameskip-v4", exp_name)]
-        for words, exp_name in (
-            ("SB3's PPO with its own defaults", "sb3_atari-ppo-own"),
-            ("`ppo_atari.py` with SB3's defaults", "ppo_atari-sb3-defaults"),
-            ("`ppo_atari.py` with its own defaults", "ppo_atari-500k"),
-            ("the same, values clipped around the return", "clip_around_return-500k"),
-            ("`a2c_atari.py` with SB3's defaults", "a2c_atari-sb3-defaults"),
-            ("the same with one-step targets", "one_step_targets-sb3-defaults"),
-        )
-    ]
-    return table(["agent", "evaluation", "training, last 100 games"], rows, 1)
+    experiments = {
+        "SB3's PPO with its own defaults": "sb3_atari-ppo-own",
+        "`ppo_atari.py` with SB3's defaults": "ppo_atari-sb3-defaults",
+        "`ppo_atari.py` with its own defaults": "ppo_atari-500k",
+        "the same, values clipped around the return": "clip_around_return-500k",
+        "`a2c_atari.py` with SB3's defaults": "a2c_atari-sb3-defaults",
+        "the same with one-step targets": "one_step_targets-sb3-defaults",
+    }
+    return runs_table("agent", "atari_notes", "PongNoFrameskip-v4", experiments)
 
 
 def racing_results(_) -> str:
